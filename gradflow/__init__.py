@@ -1,0 +1,41 @@
+"""gradflow: gradient flows of Equinox models, optimisers beside them, and the laws that attention obeys along both.
+
+Importing changes no global setting; plotting, experiments and reports load when they are first used.
+"""
+
+import importlib
+from typing import Any
+
+from gradflow import activations as activations
+from gradflow import diagnostics as diagnostics
+from gradflow import laws as laws
+from gradflow import losses as losses
+from gradflow import models as models
+from gradflow import tasks as tasks
+from gradflow.citation import citation as citation
+from gradflow.compare import flow_descent_gap as flow_descent_gap
+from gradflow.compare import gap_order as gap_order
+from gradflow.descent import gradient_descent as gradient_descent
+from gradflow.descent import log_steps as log_steps
+from gradflow.errors import FlowError as FlowError
+from gradflow.errors import FlowWarning as FlowWarning
+from gradflow.errors import Interrupted as Interrupted
+from gradflow.flow import Crossing as Crossing
+from gradflow.flow import gradient_flow as gradient_flow
+from gradflow.flow import log_times as log_times
+from gradflow.trajectory import Trajectory as Trajectory
+from gradflow.types import RESULTS as RESULTS
+
+__version__ = "0.1.0"
+
+_LAZY = ("plot", "experiments", "report")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return importlib.import_module(f"gradflow.{name}")
+    raise AttributeError(f"module 'gradflow' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_LAZY])

@@ -1,0 +1,86 @@
+"""Functions that users hand over: they pick the kernel, so they must not carry arrays, nor be made anew at each call."""
+
+import functools
+import types
+import warnings
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from gradflow.errors import FlowError, FlowWarning
+
+REMADE_LIMIT = 3  # functions of one definition that may be seen before a warning
+
+
+def check_callable(argument: str, function: Any) -> None:
+    """Refuse callables that close over tracers, and warn about those that close over arrays or are made anew."""
+    if not callable(function):
+        raise FlowError(f"{argument} is {function!r}, not a callable")
+    captured = _captured(function)
+    for name, value in captured.items():
+        leaves = jax.tree.leaves(value)
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+            raise FlowError(
+                f"{argument} closes over `{name}`, a value being traced by jit, grad or vmap: pass it through `args`"
+            )
+    remade = _times_remade(function)
+    arrays = [name for name, value in captured.items() if any(map(_is_any_array, jax.tree.leaves(value)))]
+    if remade == 1 and arrays:
+        warnings.warn(
+            f"{argument} `{_qualified_name(function)}` closes over the array `{arrays[0]}`, which is compiled into the "
+            "kernel: pass it through `args`, so that new values do not compile again",
+            FlowWarning,
+            stacklevel=4,
+        )
+    if remade == REMADE_LIMIT:
+        warnings.warn(
+            f"{argument} `{_qualified_name(function)}` was made anew at each of {remade} calls, and each one compiles "
+            "again: define it once, and pass what changes through `args`",
+            FlowWarning,
+            stacklevel=4,
+        )
+
+
+def _is_any_array(leaf: Any) -> bool:
+    return eqx.is_array(leaf) or isinstance(leaf, np.ndarray)
+
+
+def _captured(function: Any) -> dict[str, Any]:
+    """Return what a function carries along: closure cells, bound arguments, its instance."""
+    if isinstance(function, functools.partial):
+        bound = {f"argument {i}": value for i, value in enumerate(function.args)} | dict(function.keywords)
+        return {**bound, **_captured(function.func)}
+    if isinstance(function, types.MethodType):
+        return {"self": function.__self__, **_captured(function.__func__)}
+    if isinstance(function, types.FunctionType) and function.__closure__:
+        cells = zip(function.__code__.co_freevars, function.__closure__, strict=True)
+        return {name: cell.cell_contents for name, cell in cells if _is_set(cell)}
+    return {}
+
+
+def _is_set(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
+
+
+def _qualified_name(function: Any) -> str:
+    return getattr(function, "__qualname__", type(function).__name__)
+
+
+_seen: dict[types.CodeType, set[int]] = {}
+
+
+def _times_remade(function: Any) -> int:
+    """Return how many different functions of this one's definition have been seen, counting it if it is new."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return 0
+    ids = _seen.setdefault(code, set())
+    before = len(ids)
+    ids.add(id(function))
+    return len(ids) if len(ids) > before else 0

@@ -1,0 +1,66 @@
+"""Optax optimisers as keys of compiled kernels.
+
+`optax.sgd(0.1)` makes new functions at each call, and a new function means a new compilation. Two optimisers made by the
+same Optax code from equal settings are the same: the first one seen stands for both.
+"""
+
+import types
+from typing import Any
+
+import optax
+
+from gradflow.errors import FlowError
+
+_first_seen: dict[Any, optax.GradientTransformation] = {}
+
+
+class _Identity:
+    """An object compared by identity and kept alive, so that its id is not used again."""
+
+    def __init__(self, value: Any):
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Identity) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def canonical(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
+    """Return the first optimiser seen that was built by the same Optax functions from equal settings.
+
+    Args:
+        optimizer: any Optax gradient transformation.
+
+    Returns:
+        An optimiser that does the same and is stable as a key.
+
+    Raises:
+        FlowError: if it is not one.
+    """
+    if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
+        raise FlowError(f"optimizer is {optimizer!r:.60}: give an Optax transformation such as optax.sgd(0.1)")
+    return _first_seen.setdefault(_fingerprint(tuple(optimizer)), optimizer)
+
+
+def _fingerprint(value: Any) -> Any:
+    """Describe a value by what it computes: Optax's own functions by code and closure, everything else by identity."""
+    if isinstance(value, types.FunctionType) and (value.__module__ or "").partition(".")[0] == "optax":
+        cells = tuple(_fingerprint(_contents(cell)) for cell in value.__closure__ or ())
+        defaults = _fingerprint((value.__defaults__, value.__kwdefaults__))
+        return "function", value.__code__, cells, defaults
+    if isinstance(value, (bool, int, float, str, bytes, type(None))):
+        return type(value).__name__, value
+    if isinstance(value, (tuple, list)):
+        return type(value), tuple(map(_fingerprint, value))
+    if isinstance(value, dict):
+        return "dict", tuple((key, _fingerprint(item)) for key, item in value.items())
+    return _Identity(value)
+
+
+def _contents(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return "unset cell"

@@ -1,0 +1,213 @@
+"""`gradient_descent`: any Optax optimiser, on the save times of the flow."""
+
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Key, PyTree
+
+from gradflow.callables import check_callable
+from gradflow.descent import checkpoint as checkpoints
+from gradflow.descent import kernel as kernels
+from gradflow.descent.optimizer import canonical
+from gradflow.errors import FlowError, FlowWarning, Interrupted, is_traced
+from gradflow.problem import split
+from gradflow.progress import bar, no_bar
+from gradflow.trajectory import Trajectory, blank, result_name
+from gradflow.types import RESULTS
+
+FIRST_CHUNK = 1000  # steps of the first kernel call, which measures the speed
+CHUNK_SECONDS = 0.5  # length of later ones: how long Ctrl-C and the progress bar wait
+STALLED = 0.5  # part of the update that may be lost to rounding before a warning
+
+
+def gradient_descent(
+    loss: Callable,
+    model: PyTree,
+    optimizer: optax.GradientTransformation,
+    args: PyTree = None,
+    *,
+    steps: int,
+    save_at: Any = None,
+    observe: Callable | None = None,
+    trainable: PyTree | None = None,
+    batches: Callable | int | None = None,
+    key: Key | None = None,
+    checkpoint: str | Path | None = None,
+    throw: bool = True,
+    progress: bool = False,
+) -> Trajectory:
+    """Run `steps` updates of an Optax optimiser from `model`.
+
+    Args:
+        loss: `loss(model, args) -> scalar`. Define it once; hand data through `args`.
+        model: any Equinox module.
+        optimizer: any Optax transformation, schedules included. Equal ones share a compiled kernel;
+            `optax.inject_hyperparams` keeps new numbers from compiling again.
+        args: data of the loss, a pytree of arrays.
+        steps: number of updates, >= 1.
+        save_at: steps `(T,)` after which to save, increasing, within [0, steps]; 0 is the initial model. None: the last.
+        observe: `observe(step, model, args) -> pytree of arrays`, saved at each of `save_at`. None saves the model.
+        trainable: which leaves move, a filter spec as in `equinox.partition`. None: all inexact arrays.
+        batches: None for full batches; a number of rows to draw at each step, with replacement, along axis 0 of every
+            array in `args`; or `batches(key, step, args) -> args of that step`. Draws depend on `key` and step alone.
+        key: random key, needed with `batches`.
+        checkpoint: a file that keeps the run's state about every ten seconds; a later call with the same settings goes
+            on from it, bit for bit.
+        throw: raise a `FlowError` that carries the trajectory when the run fails.
+        progress: show a bar.
+
+    Returns:
+        The trajectory; `ts` holds the steps of `save_at`. `stats["stalled_fraction"]` is the part of the update that
+        falls below one ulp of the parameters at the end.
+
+    Raises:
+        FlowError: if an argument cannot be used, or the run fails and `throw` is True.
+    """
+    problem = split(loss, model, args, trainable)
+    if is_traced((problem.params, problem.frozen)):
+        raise FlowError("gradient_descent was called under jit, grad or vmap: call it outside, or use gradient_flow")
+    if observe is not None:
+        check_callable("observe", observe)
+    steps, save_at = _checked_steps(steps, save_at)
+    _check_batches(batches, key, args)
+    kernel = kernels.Kernel(problem.structure, canonical(optimizer), observe, batches)
+    inputs = kernels.Inputs(problem.frozen, jnp.asarray(save_at), key)
+    state = kernels.start(kernel, problem.params, inputs)
+    result = RESULTS.successful
+    if not bool(state.finite):
+        result = RESULTS.nonfinite_start
+    else:
+        store = None if checkpoint is None else checkpoints.Checkpoint(checkpoint, kernel, state, inputs, steps)
+        with bar("descent", total=steps) if progress else no_bar() as show:
+            state, result = _run(kernel, state, inputs, steps, store, show)
+    trajectory = _assemble(kernel, problem, state, inputs, result)
+    if throw:
+        _raise_failure(trajectory)
+    return trajectory
+
+
+def log_steps(steps: int, n: int) -> np.ndarray:
+    """Return up to `n` different steps spaced evenly in log k from 1 to `steps`, with step 0 in front.
+
+    Args:
+        steps: the last step, >= 1.
+        n: how many to ask for; rounding to whole steps can leave fewer.
+
+    Returns:
+        Increasing whole steps.
+
+    Raises:
+        FlowError: if either is below 1.
+    """
+    if steps < 1 or n < 1:
+        raise FlowError(f"log_steps needs steps >= 1 and n >= 1, got steps = {steps!r}, n = {n!r}")
+    return np.unique(np.concatenate([[0], np.round(np.geomspace(1, steps, int(n))).astype(np.int64), [int(steps)]]))
+
+
+def _run(kernel, state, inputs, steps, store, show) -> tuple[kernels.State, RESULTS]:
+    """Call the kernel for about half a second at a time, so that a bar, a checkpoint and Ctrl-C can come between."""
+    chunk = FIRST_CHUNK
+    if store is not None:
+        state = store.load(state)
+    while int(state.step) < steps or int(state.index) == 0 and int(inputs.save_at[0]) == 0:
+        limit = jnp.asarray(min(int(state.step) + chunk, steps), state.step.dtype)
+        begin, before = time.perf_counter(), int(state.step)
+        try:
+            new = jax.block_until_ready(kernels.advance(kernel, state, inputs, limit))
+            if not _is_finite(new):
+                return kernels.advance(kernel, state, inputs, limit, checked=True), RESULTS.nonfinite_loss
+            state = new
+        except KeyboardInterrupt:
+            return state, RESULTS.interrupted
+        speed = max(int(state.step) - before, 1) / max(time.perf_counter() - begin, 1e-6)
+        chunk = max(1, int(CHUNK_SECONDS * speed))
+        show(int(state.step), f"step {int(state.step):,}")
+        if store is not None:
+            store.save(state)
+    return state, RESULTS.successful
+
+
+def _is_finite(state: kernels.State) -> bool:
+    return all(np.isfinite(np.asarray(x)).all() for x in state.params)
+
+
+def _assemble(kernel, problem, state, inputs, result) -> Trajectory:
+    count = len(inputs.save_at)
+    valid = jnp.arange(count) < state.index
+    rows = blank(state.saved, valid)
+    stats = {
+        "num_steps": int(state.step),
+        "num_accepted_steps": int(state.step),
+        "num_rejected_steps": 0,
+        "num_gradients": int(state.step),
+        "stalled_fraction": float(kernels.stalled_fraction(kernel, state, inputs)),
+    }
+    if stats["stalled_fraction"] > STALLED:
+        warnings.warn(
+            f"{stats['stalled_fraction']:.0%} of the last update falls below one ulp of the {problem.dtype} parameters, "
+            "so the run has stalled by rounding: use float64, or gradient_flow in float64",
+            FlowWarning,
+            stacklevel=3,
+        )
+    return Trajectory(
+        ts=inputs.save_at,
+        observed=problem.stack(rows, count) if kernel.observe is None else rows,
+        valid=valid,
+        final=problem.model(state.params),
+        t_final=state.step,
+        result=result,
+        stats=stats,
+    )
+
+
+def _raise_failure(trajectory: Trajectory) -> None:
+    name = result_name(trajectory.result)
+    if name == "interrupted":
+        raise Interrupted(trajectory)
+    if name != "successful":
+        raise FlowError(
+            f"the descent ended with {name!r} after {int(trajectory.t_final)} steps: {trajectory.message} "
+            "A smaller step size may help.",
+            trajectory,
+        )
+
+
+def _checked_steps(steps: int, save_at: Any) -> tuple[int, np.ndarray]:
+    if isinstance(steps, bool) or int(steps) != steps or steps < 1:
+        raise FlowError(f"steps is {steps!r}: it must be a whole number, at least 1")
+    at = np.atleast_1d(np.asarray([steps] if save_at is None else save_at))
+    if at.size == 0 or at.ndim != 1:
+        raise FlowError(f"save_at has shape {at.shape}: give at least one step in one dimension, or None for the last")
+    if not np.array_equal(at, np.round(at)):
+        raise FlowError("save_at holds fractions: it counts whole updates; for times use save_at = ts / step_size, rounded")
+    at = at.astype(np.int64)
+    if (np.diff(at) <= 0).any():
+        raise FlowError("save_at must increase without repeats; use np.unique")
+    if at[0] < 0 or at[-1] > steps:
+        raise FlowError(f"save_at reaches from {at[0]} to {at[-1]}: steps must lie within [0, steps] = [0, {steps}]")
+    if not jax.config.jax_enable_x64 and steps >= 2**31:
+        raise FlowError(f"steps is {steps}: counting beyond 2**31 needs jax_enable_x64")
+    return int(steps), at
+
+
+def _check_batches(batches: Callable | int | None, key: Key | None, args: PyTree) -> None:
+    if batches is None:
+        return
+    if key is None:
+        raise FlowError("batches needs a random key: pass key=jax.random.key(0)")
+    if callable(batches):
+        check_callable("batches", batches)
+        return
+    sizes = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(args)}
+    if isinstance(batches, bool) or batches != int(batches) or batches < 1 or len(sizes) != 1 or () in sizes:
+        raise FlowError(
+            f"batches is {batches!r} and the arrays of args have leading sizes {sorted(s[0] if s else 0 for s in sizes)}: a "
+            "batch size must be a positive whole number and all arrays must share axis 0; or pass batches(key, step, args)"
+        )

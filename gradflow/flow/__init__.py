@@ -1,0 +1,6 @@
+"""Gradient flows: theta' = -M grad L(theta), through Diffrax."""
+
+from gradflow.flow.events import Crossing as Crossing
+from gradflow.flow.options import log_times as log_times
+from gradflow.flow.solve import gradient_flow as gradient_flow
+from gradflow.flow.solvers import Tsit5 as Tsit5

@@ -1,0 +1,137 @@
+"""Step size control that knows the ends of a training flow: a loss that turns NaN, and a slide along a kink."""
+
+import diffrax
+import equinox as eqx
+import jax.numpy as jnp
+import optimistix as optx
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+FACTOR_MIN, FACTOR_MAX, SAFETY = 0.2, 10.0, 0.9
+MAX_RETRIES = 60  # rejections in a row: the step has shrunk by 1e42
+PROBE_EVERY = 32  # attempts between two measurements of the order of the error
+PROBE_SHRINK = 0.25
+HOPELESS = 1e4  # steps still to go at the present step size before the order of the error is measured,
+STEADY = 1e-3  # when that size has also stopped growing with time: dt < STEADY * (t - t0)
+KINK_ORDER = 2.5  # a jump of the field gives errors of order 1, a smooth field order 5 and more
+KINK_EVIDENCE = 16
+
+
+class ControllerState(eqx.Module):
+    """What the controller remembers between two attempts at a step.
+
+    Attributes:
+        dt: size of the next step.
+        t0: start.
+        t1: horizon.
+        attempts: attempts since the last probe.
+        retries: rejections in a row.
+        tried_dt: size of the last attempt if it was a probe, else 0.
+        tried_error: its error in units of the tolerance.
+        evidence: 2 for each probe whose error was of the order of a jump, less 1 for each of a smooth field.
+        nonfinite: whether the last attempt met a NaN or an infinity.
+    """
+
+    dt: Float[Array, ""]
+    t0: Float[Array, ""]
+    t1: Float[Array, ""]
+    attempts: Int[Array, ""]
+    retries: Int[Array, ""]
+    tried_dt: Float[Array, ""]
+    tried_error: Float[Array, ""]
+    evidence: Int[Array, ""]
+    nonfinite: Bool[Array, ""]
+
+    @property
+    def kinked(self) -> Bool[Array, ""]:
+        """Whether the errors are those of a field that jumps."""
+        return self.evidence >= KINK_EVIDENCE
+
+
+class FlowController(diffrax.AbstractAdaptiveStepSizeController[ControllerState, None]):
+    """Integral control of the scaled error, with an early end where no step size would help.
+
+    When the step size has stopped growing and would need ten thousand further steps, every 32nd step is refused once on
+    purpose and tried again at a quarter of its size: the ratio of the two errors measures their order. Order one, again
+    and again, is the mark of a field that jumps across the trajectory.
+
+    Attributes:
+        rtol: relative tolerance.
+        atol: absolute tolerance.
+        norm: of the scaled error; root mean square.
+        tiny: smallest step in units of the last place of t.
+    """
+
+    rtol: float | Float[Array, ""]
+    atol: float | Float[Array, ""]
+    norm: callable = eqx.field(default=optx.rms_norm, static=True)
+    tiny: float = eqx.field(default=4.0, static=True)
+
+    def wrap(self, direction):
+        """Return the controller itself: flows run forwards."""
+        del direction
+        return self
+
+    def init(self, terms, t0, t1, y0, dt0, args, func, error_order):
+        """Choose the first step by the field and its change (Hairer, Norsett, Wanner, II.4), as Diffrax does."""
+        if dt0 is None:
+            standard = diffrax.PIDController(rtol=self.rtol, atol=self.atol, norm=self.norm)
+            first, _ = standard.init(terms, t0, t1, y0, None, args, func, error_order)
+        else:
+            first = t0 + dt0
+        zero = jnp.zeros_like(t0)
+        count = jnp.zeros((), jnp.int32)
+        return first, ControllerState(first - t0, t0, t1, count, count, zero, zero, count, jnp.zeros((), bool))
+
+    def adapt_step_size(self, t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state):
+        """Accept or refuse a step, choose the next one, and end the run where none can succeed."""
+        del args
+        state, dt = controller_state, t1 - t0
+        error = lax.stop_gradient(self._scaled_error(y0, y1_candidate, y_error).astype(dt.dtype))
+        finite = jnp.isfinite(error)
+        good = error < 1
+        evidence = self._evidence(state, dt, error)
+        hopeless = ((state.t1 - t1) > HOPELESS * dt) & (dt < STEADY * (t0 - state.t0))
+        probe = hopeless & (state.attempts >= PROBE_EVERY) & finite & (state.retries == 0) & (error > 0)
+        keep = good & ~probe
+        factor = SAFETY * jnp.maximum(error, 1e-30) ** (-1 / error_order)
+        factor = jnp.clip(factor, jnp.where(good, 1.0, FACTOR_MIN), jnp.where(good, FACTOR_MAX, SAFETY))
+        factor = jnp.where(probe, PROBE_SHRINK, jnp.where(finite, factor, FACTOR_MIN)).astype(dt.dtype)
+        next_t0 = jnp.where(keep, t1, t0)
+        next_dt = dt * factor
+        new = ControllerState(
+            dt=next_dt,
+            t0=state.t0,
+            t1=state.t1,
+            attempts=jnp.where(probe, 0, state.attempts + 1),
+            retries=jnp.where(keep, 0, state.retries + 1),
+            tried_dt=jnp.where(probe, dt, 0),
+            tried_error=jnp.where(finite, error, 0),
+            evidence=jnp.where(hopeless, evidence, 0),
+            nonfinite=~finite,
+        )
+        return keep, next_t0, next_t0 + next_dt, False, new, self._result(new, next_t0, keep)
+
+    def _scaled_error(self, y0, y1, y_error):
+        def scale(a, b, error):
+            size = jnp.maximum(jnp.abs(a), jnp.where(jnp.isfinite(b), jnp.abs(b), 0))
+            return jnp.where(jnp.isfinite(b), error, jnp.inf) / (self.atol + size * self.rtol)
+
+        return self.norm([scale(*leaves) for leaves in zip(y0, y1, y_error, strict=True)])
+
+    def _evidence(self, state, dt, error):
+        """Update the evidence for a jump from the errors of a probe and of the quarter step that follows it.
+
+        Rejections in a row are no evidence: every single crossing of a kink has them, and is passed in the end.
+        """
+        pair = (state.tried_dt > 0) & (state.tried_error > 0) & (error > 0) & jnp.isfinite(error)
+        ratio = jnp.where(pair, state.tried_error, 1) / jnp.where(pair, error, 1)
+        shrink = jnp.where(pair, state.tried_dt, 2) / jnp.where(pair, dt, 1)
+        order = jnp.log(ratio) / jnp.log(jnp.where(shrink > 1, shrink, 2))
+        return jnp.where(pair, jnp.maximum(state.evidence + jnp.where(order < KINK_ORDER, 2, -1), 0), state.evidence)
+
+    def _result(self, new, t, keep):
+        too_small = ~keep & (new.dt <= self.tiny * jnp.finfo(t.dtype).eps * jnp.abs(t))
+        stuck = too_small | (new.retries >= MAX_RETRIES)
+        result = diffrax.RESULTS.where(stuck, diffrax.RESULTS.dt_min_reached, diffrax.RESULTS.successful)
+        return diffrax.RESULTS.where(new.kinked, diffrax.RESULTS.internal_error, result)

@@ -1,0 +1,78 @@
+"""The gradient flow as a Diffrax term: theta' = -M grad L(theta)."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
+
+from gradflow.errors import FlowError, is_traced, leaf_name, nearest
+from gradflow.flow.options import number
+from gradflow.problem import Problem, Structure
+
+
+def velocity(structure: Structure, params: list[Array], frozen: list[Array], rates: list[Array] | None) -> list[Array]:
+    """Return theta' = -rate * grad L; NaN everywhere when the loss itself is not finite.
+
+    Poisoning matters: a loss may turn NaN where its gradient stays finite, and the step is then refused like any other
+    that leaves the domain.
+    """
+    value, gradient = jax.value_and_grad(structure.value)(params, frozen)
+    poison = jnp.where(jnp.isfinite(value), 0.0, jnp.nan)
+    if rates is None:
+        return [(poison - g).astype(p.dtype) for g, p in zip(gradient, params, strict=True)]
+    return [(poison - r * g).astype(p.dtype) for r, g, p in zip(rates, gradient, params, strict=True)]
+
+
+def spread_rates(rates: PyTree | None, model: PyTree, problem: Problem) -> list[Array] | None:
+    """Return one rate a moving array from a tree prefix of the model or a dictionary of leaf names.
+
+    Args:
+        rates: positive multipliers: a scalar, a tree prefix of `model`, or `{"values": 10.0}` by attribute name (leaves
+            that are not named keep the rate 1). None means all 1.
+        model: the model.
+        problem: the same, split.
+
+    Returns:
+        A list as long as `problem.params`, or None.
+
+    Raises:
+        FlowError: if the structure does not fit, a name matches no leaf, or a rate is not positive and finite.
+    """
+    if rates is None:
+        return None
+    names = problem.structure.names
+    if isinstance(rates, dict) and not isinstance(model, dict):
+        named = _by_name(rates, [name for name in names if name.startswith("model")])
+    else:
+        named = _by_prefix(rates, model)
+    moving = [name for name, flag in zip(names, problem.structure.trainable, strict=True) if flag]
+    return [number(_positive(name, named[name]), problem.dtype) for name in moving]
+
+
+def _by_name(rates: dict, names: list[str]) -> dict:
+    attributes = {name: name.replace("]", "").replace("[", ".").split(".") for name in names}
+    known = {part.strip("'") for parts in attributes.values() for part in parts[1:]}
+    for key in rates:
+        if key not in known:
+            raise FlowError(f"rates names {key!r}, which is no leaf of the model{nearest(key, known)}")
+    return {name: next((rates[p] for p in reversed(parts) if p in rates), 1.0) for name, parts in attributes.items()}
+
+
+def _by_prefix(rates: PyTree, model: PyTree) -> dict:
+    try:
+        tree = jax.tree.map(
+            lambda rate, part: jax.tree.map(lambda _: rate, part), rates, model, is_leaf=lambda x: x is None
+        )
+    except (ValueError, TypeError) as error:
+        raise FlowError(
+            "rates does not match the model's structure: give one number, a tree prefix of the model, or "
+            f'{{"leaf name": number}} ({str(error).splitlines()[0]})'
+        ) from error
+    return {"model" + leaf_name(path): rate for path, rate in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def _positive(name: str, rate):
+    if jnp.shape(rate) != ():
+        raise FlowError(f"rates at {name} has shape {jnp.shape(rate)}: give one positive number a leaf")
+    if not is_traced(rate) and not (0 < rate < jnp.inf):
+        raise FlowError(f"rates at {name} is {rate}: rates must be positive and finite; freeze a leaf with `trainable`")
+    return rate

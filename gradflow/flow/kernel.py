@@ -1,0 +1,248 @@
+"""The compiled flow: one `diffeqsolve` for each structure, with every number as an argument."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, PyTree
+
+from gradflow.flow import events, solvers
+from gradflow.flow.controller import ControllerState, FlowController
+from gradflow.flow.field import velocity
+from gradflow.problem import Structure, check_loss
+from gradflow.progress import bar
+from gradflow.trajectory import blank, observed_arrays
+from gradflow.types import RESULTS
+
+CHUNK = 2048  # steps between two updates of the progress bar
+POWER_ITERATIONS = 16
+STABILITY_LIMIT = 2.0  # step size times spectral radius near which explicit Runge-Kutta methods of order 5 to 8 sit
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    """All that picks a compiled flow: the structure of the problem and what is done along the way.
+
+    `at_end` says that only the end is saved, wherever it comes; there are no save times then.
+    """
+
+    structure: Structure
+    observe: Callable | None
+    stop: Callable | None
+    crossing: Callable | None
+    direction: bool | None
+    solver: diffrax.AbstractSolver
+    adjoint: diffrax.AbstractAdjoint
+    max_steps: int
+    at_end: bool
+
+
+class Arguments(NamedTuple):
+    """What the field and the events read besides the moving arrays."""
+
+    frozen: list[Array]
+    rates: list[Array] | None
+    level: Float[Array, ""]
+
+
+class Numbers(NamedTuple):
+    """Horizon, save times and tolerances."""
+
+    t0: Float[Array, ""]
+    t1: Float[Array, ""]
+    ts: Float[Array, " T"]
+    rtol: Float[Array, ""]
+    atol: Float[Array, ""]
+
+
+class Resume(NamedTuple):
+    """What a later chunk needs to go on exactly where this one ended."""
+
+    solver_state: PyTree
+    controller_state: ControllerState
+
+
+class End(NamedTuple):
+    """State and savings at the end of a run or of a chunk."""
+
+    params: list[Array]
+    t: Float[Array, ""]
+    ts: Float[Array, " T"]
+    observed: PyTree
+    valid: Bool[Array, " T"]
+    result: RESULTS
+    stats: dict[str, Any]
+    resume: Resume | None
+
+
+@functools.partial(jax.jit, static_argnums=0, static_argnames="chunked")
+def run(
+    kernel: Kernel,
+    params: list[Array],
+    arguments: Arguments,
+    numbers: Numbers,
+    resume: Resume | None = None,
+    *,
+    chunked: bool = False,
+) -> End:
+    """Integrate from `params` over `[t0, t1]`, or over `max_steps` steps of it."""
+    with jax.default_matmul_precision("highest"):
+        check_loss(kernel.structure, params, arguments.frozen)
+        solution = _solve(kernel, params, arguments, numbers, resume, chunked)
+        return _end(kernel, params, arguments, numbers, solution, first=resume is None)
+
+
+def _solve(kernel, params, arguments, numbers, resume, chunked) -> diffrax.Solution:
+    subs = [diffrax.SubSaveAt(t1=True)]
+    if not kernel.at_end:
+        subs.append(diffrax.SubSaveAt(ts=numbers.ts, fn=functools.partial(_observe, kernel)))
+    return diffrax.diffeqsolve(
+        diffrax.ODETerm(lambda t, y, args: velocity(kernel.structure, y, args.frozen, args.rates)),
+        kernel.solver,
+        numbers.t0,
+        numbers.t1,
+        None if resume is None else resume.controller_state.dt,
+        params,
+        arguments,
+        saveat=diffrax.SaveAt(subs=subs, controller_state=True, solver_state=chunked),
+        stepsize_controller=FlowController(rtol=numbers.rtol, atol=numbers.atol),
+        event=events.build(kernel.structure, kernel.stop, kernel.crossing, kernel.direction),
+        adjoint=kernel.adjoint,
+        max_steps=kernel.max_steps,
+        throw=False,
+        solver_state=None if resume is None else resume.solver_state,
+        controller_state=None if resume is None else resume.controller_state,
+    )
+
+
+def _observe(kernel: Kernel, t, params, arguments: Arguments):
+    if kernel.observe is None:
+        return params
+    return observed_arrays(kernel.observe, t, *kernel.structure.join(params, arguments.frozen))
+
+
+def _end(kernel, params, arguments, numbers, solution, first: bool) -> End:
+    t_end, final = solution.ts[0][0], [y[0] for y in solution.ys[0]]
+    ts, observed, valid = _saved(kernel, params, final, t_end, arguments, numbers, solution, first)
+    state: ControllerState = solution.controller_state
+    stats = {name: solution.stats[name] for name in ("num_steps", "num_accepted_steps", "num_rejected_steps")}
+    stats["num_gradients"] = solvers.gradients_per_run(kernel.solver, jnp.asarray(solution.stats["num_steps"]))
+    return End(
+        params=final,
+        t=t_end,
+        ts=ts,
+        observed=observed,
+        valid=valid,
+        result=_result(kernel, params, final, arguments, solution, state, first),
+        stats=stats,
+        resume=None if solution.solver_state is None else Resume(solution.solver_state, state),
+    )
+
+
+def _saved(kernel, params, final, t_end, arguments, numbers, solution, first: bool):
+    """Return save times, what was observed there, and which of them were reached."""
+    if kernel.at_end:
+        row = _observe(kernel, t_end, final, arguments)
+        return t_end[None], jax.tree.map(lambda x: x[None], row), jnp.ones(1, bool)
+    observed, valid = solution.ys[1], jnp.isfinite(solution.ts[1])
+    if first:  # the state at t0 is known exactly, and exists even if the run ends before its first step
+        at_start = numbers.ts[0] == numbers.t0
+        initial = _observe(kernel, numbers.t0, params, arguments)
+        observed = jax.tree.map(lambda x, x0: x.at[0].set(jnp.where(at_start, x0, x[0])), observed, initial)
+        valid = valid.at[0].set(valid[0] | at_start)
+    return numbers.ts, blank(observed, valid), valid
+
+
+def _result(kernel, params, final, arguments, solution, state, first: bool) -> RESULTS:
+    """Name what ended the run; Diffrax's own codes cannot say it."""
+    code = RESULTS.promote(solution.result)
+    stuck = (code == RESULTS.dt_min_reached) & state.nonfinite
+    code = RESULTS.where(stuck, RESULTS.nonfinite_loss, code)
+    code = RESULTS.where((code == RESULTS.internal_error) & state.kinked, RESULTS.kink, code)
+    if not isinstance(kernel.solver, diffrax.AbstractImplicitSolver):
+        stiff = _is_stiff(kernel, final, arguments, code == RESULTS.max_steps_reached, state.dt)
+        code = RESULTS.where(stiff, RESULTS.stiff, code)
+    if first:
+        start = velocity(kernel.structure, params, arguments.frozen, arguments.rates)
+        finite = jnp.stack([jnp.isfinite(v).all() for v in start]).all()
+        code = RESULTS.where(finite, code, RESULTS.nonfinite_start)
+    return code
+
+
+def _is_stiff(kernel, params, arguments, out_of_steps, dt) -> Bool[Array, ""]:
+    """Return whether the step size sits at the stability limit, by power iteration on differences of the field."""
+
+    def field(y):
+        return velocity(kernel.structure, y, arguments.frozen, arguments.rates)
+
+    def norm(tree):
+        return jnp.sqrt(sum(jnp.sum(x**2) for x in tree))
+
+    def spectral_radius():
+        base, root_eps = field(params), jnp.sqrt(jnp.finfo(dt.dtype).eps)
+
+        def body(_, carry):
+            direction, _ = carry
+            size = root_eps * (1 + norm(params)) / jnp.maximum(norm(direction), 1e-30)
+            moved = field([p + size * d for p, d in zip(params, direction, strict=True)])
+            change = [(m - b) / size for m, b in zip(moved, base, strict=True)]
+            return change, norm(change) / jnp.maximum(norm(direction), 1e-30)
+
+        start = [jnp.cos(jnp.arange(p.size, dtype=p.dtype)).reshape(p.shape) for p in params]
+        return jax.lax.fori_loop(0, POWER_ITERATIONS, body, (start, jnp.zeros_like(dt)))[1]
+
+    radius = jax.lax.cond(out_of_steps, spectral_radius, lambda: jnp.zeros_like(dt))
+    return out_of_steps & (radius * dt > STABILITY_LIMIT)
+
+
+def run_in_chunks(kernel: Kernel, params: list[Array], arguments: Arguments, numbers: Numbers) -> End:
+    """Run as `run` does, some thousand steps at a time, with a progress bar between; Ctrl-C ends with a code."""
+    chunk = dataclasses.replace(kernel, max_steps=min(CHUNK, kernel.max_steps))
+    end = None
+    with bar("flow", total=1.0) as show:
+        try:
+            while end is None or (bool(end.result == RESULTS.max_steps_reached) and _steps(end) < kernel.max_steps):
+                end = _continue(chunk, params, arguments, numbers, end)
+                show(_fraction(numbers, end.t), f"t = {float(end.t):.3g}, {_steps(end)} steps")
+        except KeyboardInterrupt:
+            if end is None:
+                raise
+            end = end._replace(result=RESULTS.interrupted)
+    return end
+
+
+def _continue(chunk: Kernel, params, arguments, numbers: Numbers, before: End | None) -> End:
+    if before is None:
+        return run(chunk, params, arguments, numbers, chunked=True)
+    later = numbers._replace(t0=before.t, ts=jnp.maximum(numbers.ts, before.t))
+    after = run(chunk, before.params, arguments, later, before.resume, chunked=True)
+
+    stats = jax.tree.map(jnp.add, before.stats, after.stats)
+    if chunk.at_end:
+        return after._replace(stats=stats)
+
+    def rows(old, new):
+        return jnp.where(before.valid.reshape((-1,) + (1,) * (new.ndim - 1)), old, new)
+
+    return after._replace(
+        ts=before.ts,
+        observed=jax.tree.map(rows, before.observed, after.observed),
+        valid=before.valid | after.valid,
+        stats=stats,
+    )
+
+
+def _steps(end: End) -> int:
+    return int(end.stats["num_steps"])
+
+
+def _fraction(numbers: Numbers, t) -> float:
+    """Return progress in log time, which is how a flow to a long horizon spends its steps."""
+    t0, t, t1 = float(numbers.t0), float(t), float(numbers.t1)
+    scale = min(max(1e-3 * (t1 - t0), 1e-300), 1.0)
+    return float(np.log1p((t - t0) / scale) / np.log1p((t1 - t0) / scale))

@@ -1,0 +1,148 @@
+"""`gradient_flow`: the exact gradient flow of any Equinox model through Diffrax."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import diffrax
+from jaxtyping import PyTree
+
+from gradflow import activations
+from gradflow.callables import check_callable
+from gradflow.errors import FlowError, Interrupted, is_traced
+from gradflow.flow import kernel as kernels
+from gradflow.flow import options, solvers
+from gradflow.flow.events import Crossing
+from gradflow.flow.field import spread_rates
+from gradflow.problem import Structure, split
+from gradflow.trajectory import Trajectory, result_name
+
+
+def gradient_flow(
+    loss: Callable,
+    model: PyTree,
+    args: PyTree = None,
+    *,
+    t1: float,
+    t0: float = 0.0,
+    ts: Any = None,
+    observe: Callable | None = None,
+    rates: PyTree | None = None,
+    trainable: PyTree | None = None,
+    solver: str | diffrax.AbstractSolver = "auto",
+    rtol: float | None = None,
+    atol: float | None = None,
+    max_steps: int = 1_000_000,
+    stop: Callable | None = None,
+    event: Crossing | None = None,
+    adjoint: diffrax.AbstractAdjoint | None = None,
+    throw: bool = True,
+    progress: bool = False,
+) -> Trajectory:
+    """Integrate theta' = -M grad L(theta) from `model` to time `t1`.
+
+    The flow is integrated adaptively in the dtype of the model. Numbers (times, tolerances, rates, data, initial values)
+    are arguments of the compiled kernel: changing them never compiles again. Under `jit`, `grad` and `vmap` nothing is
+    raised: read `result`.
+
+    Args:
+        loss: `loss(model, args) -> scalar`. Define it once; hand data through `args`.
+        model: any Equinox module.
+        args: data of the loss, a pytree of arrays.
+        t1: horizon, up to 1e20 and beyond in float64.
+        t0: start.
+        ts: save times `(T,)`, increasing, within [t0, t1]; the first may be t0. None saves at the end only.
+        observe: `observe(t, model, args) -> pytree of arrays`, saved at each of `ts`. None saves the model.
+        rates: positive multipliers M: a scalar, a tree prefix of `model`, or `{"leaf name": number}`.
+        trainable: which leaves move, a filter spec as in `equinox.partition`. None: all inexact arrays.
+        solver: `"auto"` or `"tsit5"` (explicit, order 5), `"dopri8"` (order 8, for 1e-10 and below), `"kvaerno5"` and
+            `"kvaerno3"` (implicit, small stiff models), or an adaptive Diffrax solver.
+        rtol: relative tolerance. None: 1e-8 in float64, 1e-4 in float32 (1e-5, 1e-3 with kinked activations).
+        atol: absolute tolerance. None: rtol / 1000.
+        max_steps: steps after which the run ends with a code.
+        stop: `stop(t, model, args) -> bool`, checked on accepted steps; ends the run.
+        event: a `Crossing`; ends the run at the time of the crossing, refined on the dense output.
+        adjoint: how reverse mode goes through the solve; None: `diffrax.RecursiveCheckpointAdjoint()`. For forward mode
+            (few inputs, many outputs) use `diffrax.ForwardMode()`.
+        throw: raise a `FlowError` that carries the trajectory when the run fails.
+        progress: show a bar (log time for long horizons).
+
+    Returns:
+        The trajectory. `stats` counts steps and gradients of the loss.
+
+    Raises:
+        FlowError: if an argument cannot be used, or the run fails and `throw` is True.
+    """
+    problem = split(loss, model, args, trainable)
+    _check_callables(observe, stop, event)
+    at_end = ts is None
+    t0, t1, ts = options.save_times(t0, t1, ts, problem.dtype)
+    rtol, atol = options.tolerances(rtol, atol, problem.dtype, kinked=not _smooth(problem.structure))
+    kernel = kernels.Kernel(
+        structure=problem.structure,
+        observe=observe,
+        stop=stop,
+        crossing=event.fn if event else None,
+        direction=event.direction if event else None,
+        solver=solvers.resolve(solver, sum(x.size for x in problem.params)),
+        adjoint=diffrax.RecursiveCheckpointAdjoint() if adjoint is None else adjoint,
+        max_steps=_whole(max_steps),
+        at_end=at_end,
+    )
+    level = options.number(event.level if event else 0.0, problem.dtype)
+    arguments = kernels.Arguments(problem.frozen, spread_rates(rates, model, problem), level)
+    numbers = kernels.Numbers(t0, t1, ts, *(options.number(x, problem.dtype) for x in (rtol, atol)))
+    traced = is_traced((problem.params, arguments, numbers))
+    if progress and not traced:
+        end = kernels.run_in_chunks(kernel, problem.params, arguments, numbers)
+    else:
+        end = kernels.run(kernel, problem.params, arguments, numbers)
+    trajectory = Trajectory(
+        ts=end.ts,
+        observed=problem.stack(end.observed, len(end.ts)) if observe is None else end.observed,
+        valid=end.valid,
+        final=problem.model(end.params),
+        t_final=end.t,
+        result=end.result,
+        stats=end.stats,
+    )
+    if throw and not traced:
+        _raise_failure(trajectory)
+    return trajectory
+
+
+@functools.lru_cache
+def _smooth(structure: Structure) -> bool:
+    """Return whether the model holds no kinked activation; once for each structure, since it walks the model."""
+    nothing = [None] * len(structure.names)
+    return activations.smooth(structure.join(nothing, nothing)[0])
+
+
+def _check_callables(observe: Callable | None, stop: Callable | None, event: Crossing | None) -> None:
+    if not isinstance(event, Crossing | None):
+        raise FlowError(f"event is {event!r:.60}: give gradflow.Crossing(fn, level)")
+    for name, function in (("observe", observe), ("stop", stop), ("event.fn", event.fn if event else None)):
+        if function is not None:
+            check_callable(name, function)
+
+
+def _whole(max_steps: int) -> int:
+    if isinstance(max_steps, bool) or int(max_steps) != max_steps or max_steps < 1:
+        raise FlowError(f"max_steps is {max_steps!r}: it must be a whole number, at least 1")
+    return int(max_steps)
+
+
+def _raise_failure(trajectory: Trajectory) -> None:
+    """Raise the one-line error of a run that ended badly, with the trajectory attached."""
+    name = result_name(trajectory.result)
+    if name == "interrupted":
+        raise Interrupted(trajectory)
+    if name not in ("successful", "event_occurred"):
+        at = f"at t = {float(trajectory.t_final):.6g} after {int(trajectory.stats['num_steps'])} steps"
+        raise FlowError(f"the flow ended with {name!r} {at}: {trajectory.message}", trajectory)
+    if name == "event_occurred" and not bool(trajectory.valid.any()):
+        raise FlowError(
+            f"ts[0] = {float(trajectory.ts[0]):g} lies after the end of the flow: `stop` or `event` came at "
+            f"t = {float(trajectory.t_final):.6g}, so nothing was saved; add earlier save times or read `final`",
+            trajectory,
+        )

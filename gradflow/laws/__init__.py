@@ -1,0 +1,1 @@
+"""Closed forms and conserved quantities of training, as residuals."""

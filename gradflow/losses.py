@@ -1,0 +1,179 @@
+"""Scalar losses of a model and its data, `loss(model, args) -> scalar`, each with a check of the data it is given.
+
+`loss.check(args)` raises one `FlowError` on concrete data that the loss cannot mean, and does nothing under tracing.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from gradflow.errors import FlowError, is_traced
+from gradflow.types import Batch, Data
+
+LossFunction = TypeVar("LossFunction", bound=Callable[..., Any])
+
+
+def checked(check: Callable[[Any], None]) -> Callable[[LossFunction], LossFunction]:
+    """Attach a check of the data to a loss, as its attribute `check`.
+
+    Args:
+        check: raises `FlowError` on bad concrete `args`; it is not called under tracing.
+
+    Returns:
+        A decorator that returns the loss itself.
+    """
+
+    def check_concrete(args: Any) -> None:
+        if not is_traced(args):
+            check(args)
+
+    def attach(loss: LossFunction) -> LossFunction:
+        cast(Any, loss).check = check_concrete
+        return loss
+
+    return attach
+
+
+def _check_samples(data: Any) -> None:
+    if not (hasattr(data, "x") and hasattr(data, "y")):
+        raise FlowError(f"args is {_kind(data)}; this loss needs samples, gf.tasks.Data(x, y)")
+    x, y = np.asarray(data.x), np.asarray(data.y)
+    if x.ndim != 2:
+        hint = "use x[None, :] for a single sample" if x.ndim == 1 else "put one sample in each row"
+        raise FlowError(f"x has shape {x.shape}, it must be (samples, features); {hint}")
+    if y.shape != x.shape[:1]:
+        raise FlowError(f"y has shape {y.shape} for {x.shape[0]} samples in x; pass one target a row of x")
+    if x.shape[0] == 0:
+        raise FlowError(f"x has shape {x.shape}: a mean over no samples is not defined; pass at least one")
+    _check_finite("x", x)
+    _check_finite("y", y)
+
+
+def _check_labels(data: Any) -> None:
+    _check_samples(data)
+    labels = np.asarray(data.y)
+    wrong = labels[(labels != 1) & (labels != -1)]
+    if wrong.size:
+        binary = bool(np.all((labels == 0) | (labels == 1)))
+        hint = "use 2 * y - 1" if binary else "use `gf.losses.square` for real targets"
+        raise FlowError(f"y holds the label {wrong[0]:g}, labels must be -1 or 1; {hint}")
+
+
+def _check_tokens(batch: Any) -> None:
+    if not all(hasattr(batch, name) for name in ("inputs", "targets", "mask")):
+        raise FlowError(f"args is {_kind(batch)}; cross_entropy needs a Batch(inputs, targets, mask)")
+    targets, mask = np.asarray(batch.targets), np.asarray(batch.mask)
+    if not np.issubdtype(targets.dtype, np.integer):
+        raise FlowError(f"targets has dtype {targets.dtype}; pass class indices, integers")
+    if mask.dtype != np.bool_:
+        raise FlowError(f"mask has dtype {mask.dtype}; pass booleans, for instance mask.astype(bool)")
+    if targets.ndim != 2 or mask.shape != targets.shape or np.shape(batch.inputs)[:2] != targets.shape:
+        shapes = f"inputs {np.shape(batch.inputs)}, targets {targets.shape}, mask {mask.shape}"
+        raise FlowError(f"{shapes}; targets and mask must be (sequences, positions), as the first two axes of inputs")
+    if np.any(targets[mask] < 0):
+        raise FlowError(f"targets holds {targets[mask].min()} where mask is True; pass class indices >= 0")
+
+
+def _check_distribution(p: Any) -> None:
+    if not isinstance(p, jax.Array | np.ndarray):
+        raise FlowError(f"args is {_kind(p)}; kl needs a probability vector, an array of shape (d,)")
+    values = np.asarray(p).astype(np.float64)
+    if values.ndim != 1 or values.size == 0:
+        raise FlowError(f"p has shape {values.shape}; pass one distribution, shape (d,) with d >= 1")
+    _check_finite("p", values)
+    if values.min() < 0:
+        raise FlowError(f"p holds {values.min():g}; probabilities must be >= 0")
+    # Low precision cannot sum to one more closely than its own rounding.
+    resolution = 4 * float(jnp.finfo(p.dtype).eps) if jnp.issubdtype(p.dtype, jnp.floating) else 0.0
+    if abs(values.sum() - 1) > max(1e-6, resolution):
+        raise FlowError(f"p sums to {values.sum():.8g}, it must sum to 1; use p / p.sum()")
+
+
+def _check_finite(name: str, values: np.ndarray) -> None:
+    bad = np.argwhere(~np.isfinite(values))
+    if len(bad):
+        place = ", ".join(str(index) for index in bad[0])
+        raise FlowError(f"{name}[{place}] is {values[tuple(bad[0])]} ({len(bad)} not finite); remove or fill them")
+
+
+def _kind(value: Any) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+@checked(_check_labels)
+def logistic(model: Any, data: Data) -> Float[Array, ""]:
+    """Return mean_i log(1 + exp(-y_i x_i . beta)), beta = model().
+
+    Args:
+        model: a linear predictor, called without arguments, giving beta (d,).
+        data: samples with labels in {-1, 1}.
+    """
+    return jnp.mean(jax.nn.softplus(-_margins(model, data)))
+
+
+@checked(_check_labels)
+def exponential(model: Any, data: Data) -> Float[Array, ""]:
+    """Return mean_i exp(-y_i x_i . beta), beta = model(). It overflows to infinity at very negative margins.
+
+    Args:
+        model: a linear predictor, called without arguments, giving beta (d,).
+        data: samples with labels in {-1, 1}.
+    """
+    return jnp.mean(jnp.exp(-_margins(model, data)))
+
+
+@checked(_check_samples)
+def square(model: Any, data: Data) -> Float[Array, ""]:
+    """Return mean_i (x_i . beta - y_i)^2 / 2, beta = model().
+
+    Args:
+        model: a linear predictor, called without arguments, giving beta (d,).
+        data: samples with real targets.
+    """
+    return jnp.mean((_predictions(model, data) - data.y) ** 2) / 2
+
+
+@checked(_check_tokens)
+def cross_entropy(model: Any, batch: Batch) -> Float[Array, ""]:
+    """Return the mean over unmasked targets of -log softmax(logits)[target], in nats; 0 if all are masked.
+
+    What the model says at a masked position is never read. A logit of -inf gives its class probability zero, and the
+    loss stays finite as long as that class is not the target.
+
+    Args:
+        model: gives logits (T, C) from one sequence (T,) of tokens; mapped over the batch.
+        batch: sequences, targets and mask. Precisions below float32 are summed in float32.
+    """
+    logits = jax.vmap(model)(batch.inputs)
+    wide = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
+    kept = jnp.where(batch.mask[..., None], wide, 0)
+    targets = jnp.where(batch.mask, batch.targets, 0)
+    chosen = jnp.take_along_axis(kept, targets[..., None], axis=-1)[..., 0]
+    surprise = jax.nn.logsumexp(kept, axis=-1) - chosen
+    return jnp.sum(jnp.where(batch.mask, surprise, 0)) / jnp.maximum(jnp.sum(batch.mask), 1)
+
+
+@checked(_check_distribution)
+def kl(model: Any, p: Float[Array, " d"]) -> Float[Array, ""]:
+    """Return KL(p || softmax(model())) in nats.
+
+    Args:
+        model: called without arguments, gives logits (d,).
+        p: a distribution; its zeros contribute nothing, whatever the logit.
+    """
+    support = p > 0
+    log_p = jnp.log(jnp.where(support, p, 1))
+    log_q = jnp.where(support, jax.nn.log_softmax(model()), 0)
+    return jnp.sum(p * (log_p - log_q))
+
+
+def _predictions(model: Any, data: Data) -> Float[Array, " N"]:
+    return jnp.matmul(data.x, model(), precision="highest")
+
+
+def _margins(model: Any, data: Data) -> Float[Array, " N"]:
+    return data.y * _predictions(model, data)

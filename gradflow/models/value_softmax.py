@@ -1,0 +1,166 @@
+"""A value matrix times an attention row: the model of the first paper, and its tied variant."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from gradflow.activations import AbstractActivation, Softmax, by_name
+from gradflow.errors import FlowError
+
+
+class ValueSoftmax(eqx.Module):
+    """beta = V s with s = softmax(a), V and a both free (paper 1, section 3; other maps by `activation`).
+
+    Attributes:
+        values: V, one value vector a column.
+        scores: a, one score a value.
+        activation: the map from scores to weights.
+    """
+
+    values: Float[Array, "d n"]
+    scores: Float[Array, " n"]
+    activation: AbstractActivation = Softmax()
+
+    def __check_init__(self):
+        shapes = [getattr(x, "shape", None) for x in (self.values, self.scores)]
+        if None not in shapes and (len(shapes[0]) < 2 or shapes[0][:-2] + shapes[0][-1:] != shapes[1]):
+            raise FlowError(
+                f"values has shape {shapes[0]} and scores has shape {shapes[1]}: expected (d, n) and (n,) with the same n"
+            )
+
+    @property
+    def weights(self) -> Float[Array, " n"]:
+        """The attention row s = act(a)."""
+        return self.activation(self.scores)
+
+    def __call__(self) -> Float[Array, " d"]:
+        """Return beta = V s."""
+        return self.values @ self.weights
+
+    @classmethod
+    def normal(
+        cls,
+        key: PRNGKeyArray,
+        d: int,
+        n: int,
+        *,
+        scale: float = 0.1,
+        score_scale: float = 0.0,
+        score_mean: float = 0.0,
+        activation: AbstractActivation | None = None,
+    ) -> "ValueSoftmax":
+        """Draw values N(0, scale^2) and scores N(score_mean, score_scale^2).
+
+        The default scores are all equal, as the paper's theorems assume.
+
+        Args:
+            key: random key.
+            d: dimension of a value.
+            n: number of values.
+            scale: standard deviation of the values.
+            score_scale: standard deviation of the scores.
+            score_mean: mean of the scores; maps that are singular at 0 (ReLU, |a|, a^2) need one that is not 0.
+            activation: map from scores to weights; None is the softmax. A name such as "sigmoid" is accepted too.
+
+        Returns:
+            The model, in JAX's default float dtype.
+
+        Raises:
+            FlowError: if d or n is below 1, or the activation is unknown.
+        """
+        _check_sizes(d, n)
+        value_key, score_key = jax.random.split(key)
+        values = scale * jax.random.normal(value_key, (d, n))
+        scores = score_mean + score_scale * jax.random.normal(score_key, (n,))
+        return cls(values, scores, _as_activation(activation))
+
+    @classmethod
+    def zero_values(
+        cls, scores: Float[Array, " n"], d: int, *, activation: AbstractActivation | None = None
+    ) -> "ValueSoftmax":
+        """Start at V = 0 with given scores: the loss first sees the scores alone (law 14).
+
+        Args:
+            scores: a(0).
+            d: dimension of a value.
+            activation: map from scores to weights; None is the softmax.
+
+        Returns:
+            The model.
+        """
+        scores = jnp.asarray(scores)
+        _check_sizes(d, scores.shape[-1])
+        return cls(jnp.zeros((d, scores.shape[-1]), scores.dtype), scores, _as_activation(activation))
+
+    @classmethod
+    def aligned(
+        cls,
+        direction: Float[Array, " d"],
+        alignments: Float[Array, " n"],
+        *,
+        scores: Float[Array, " n"] | None = None,
+        activation: AbstractActivation | None = None,
+    ) -> "ValueSoftmax":
+        """Start at the rank-one V = b* u^T, every value along one direction.
+
+        Args:
+            direction: b*; normalised.
+            alignments: u, the component of each value along b*.
+            scores: a(0); None is all zero.
+            activation: map from scores to weights; None is the softmax.
+
+        Returns:
+            The model.
+        """
+        direction, alignments = jnp.asarray(direction), jnp.asarray(alignments)
+        values = jnp.outer(direction / jnp.linalg.norm(direction), alignments)
+        scores = jnp.zeros_like(values[0]) if scores is None else jnp.asarray(scores)
+        return cls(values, scores, _as_activation(activation))
+
+
+class TiedSoftmax(eqx.Module):
+    """beta = U s with s = softmax(U a): keys and values share one matrix (paper 1, massive activations).
+
+    Attributes:
+        values: U, square; its rows are keys, its columns values.
+        query: a.
+        activation: the map from scores to weights.
+    """
+
+    values: Float[Array, "d d"]
+    query: Float[Array, " d"]
+    activation: AbstractActivation = Softmax()
+
+    def __check_init__(self):
+        shapes = [getattr(x, "shape", None) for x in (self.values, self.query)]
+        if None not in shapes and (len(shapes[0]) < 2 or not shapes[0][-1] == shapes[0][-2] == shapes[1][-1]):
+            raise FlowError(
+                f"values has shape {shapes[0]} and query has shape {shapes[1]}: expected (d, d) and (d,) with the same d"
+            )
+
+    @property
+    def scores(self) -> Float[Array, " d"]:
+        """U a."""
+        return self.values @ self.query
+
+    @property
+    def weights(self) -> Float[Array, " d"]:
+        """The attention row s = act(U a)."""
+        return self.activation(self.scores)
+
+    def __call__(self) -> Float[Array, " d"]:
+        """Return beta = U s."""
+        return self.values @ self.weights
+
+
+def _check_sizes(d: int, n: int) -> None:
+    for name, size in (("d", d), ("n", n)):
+        if size < 1:
+            raise FlowError(f"{name} is {size}: a value-softmax needs at least one")
+
+
+def _as_activation(activation: AbstractActivation | str | None) -> AbstractActivation:
+    if activation is None:
+        return Softmax()
+    return by_name(activation) if isinstance(activation, str) else activation
