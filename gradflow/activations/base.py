@@ -114,6 +114,28 @@ class AbstractHomogeneous(AbstractElementwise):
     degree: eqx.AbstractVar[int]
 
 
+@jax.tree_util.register_pytree_node_class
+class Constant(float):
+    """A float that is part of a module's structure: a pytree without leaves.
+
+    A plain float would be a leaf that `jax.vmap` and `jax.tree.map` over a model trip on.
+    """
+
+    def tree_flatten(self) -> tuple[tuple, float]:
+        """Return no leaves, and the number as structure."""
+        return (), float(self)
+
+    @classmethod
+    def tree_unflatten(cls, number: float, _: tuple) -> "Constant":
+        """Rebuild the constant."""
+        return cls(number)
+
+
+def constant(value: float | Array) -> float | Array:
+    """Make a number that is not an array part of the structure: the converter of a map's parameters."""
+    return Constant(value) if isinstance(value, int | float | np.number) else value
+
+
 def as_float(scores: Any) -> Float[Array, "..."]:
     """Return the scores as an array of floats, in their own precision where they have one."""
     scores = jnp.asarray(scores)

@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -13,6 +14,7 @@ from gradflow.activations.base import (
     AbstractHomogeneous,
     AbstractPositive,
     check_parameter,
+    constant,
     parameter,
     row_maximum,
     row_sum,
@@ -37,7 +39,7 @@ class Normalised(AbstractActivation):
 
     prefix: ClassVar[str] = "normalised-"
     base: AbstractElementwise
-    floor: float | Array = 0.0
+    floor: float | Array = eqx.field(default=0.0, converter=constant)
 
     def __check_init__(self):
         """Refuse a base that is not elementwise and a negative floor."""

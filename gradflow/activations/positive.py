@@ -3,12 +3,13 @@
 import math
 from typing import ClassVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import spence
 from jaxtyping import Array, Float, Shaped
 
-from gradflow.activations.base import AbstractPositive, as_float, check_parameter, parameter
+from gradflow.activations.base import AbstractPositive, as_float, check_parameter, constant, parameter
 
 
 class Exp(AbstractPositive):
@@ -40,7 +41,7 @@ class Sigmoid(AbstractPositive):
 
     name: ClassVar[str] = "sigmoid"
     smooth: ClassVar[bool] = True
-    bias: float | Array = 0.0
+    bias: float | Array = eqx.field(default=0.0, converter=constant)
 
     def __check_init__(self):
         """Refuse a bias that is not a finite number."""

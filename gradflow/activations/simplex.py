@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Shaped
 
@@ -9,6 +10,7 @@ from gradflow.activations.base import (
     AbstractActivation,
     as_float,
     check_parameter,
+    constant,
     parameter,
     row_maximum,
     row_sum,
@@ -29,7 +31,7 @@ class Softmax(AbstractActivation):
     name: ClassVar[str] = "softmax"
     smooth: ClassVar[bool] = True
     normalised: ClassVar[bool] = True
-    temperature: float | Array = 1.0
+    temperature: float | Array = eqx.field(default=1.0, converter=constant)
 
     def __check_init__(self):
         """Refuse a temperature that is not positive."""
