@@ -1,0 +1,17 @@
+"""Settings of the whole suite: float64, no windows, the same random examples on every run."""
+
+import importlib.util
+import os
+
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+import hypothesis
+import jax
+
+jax.config.update("jax_enable_x64", True)
+
+hypothesis.settings.register_profile("gradflow", deadline=None, max_examples=25, derandomize=True, database=None)
+hypothesis.settings.load_profile("gradflow")
+
+# PyTorch comes with the extra `parity` only; `.ci/run` installs it and fails if these tests did not run.
+collect_ignore = [] if importlib.util.find_spec("torch") else ["parity"]

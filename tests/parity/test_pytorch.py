@@ -1,0 +1,61 @@
+"""PyTorch computes the same weights, gradients and optimiser steps."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import torch
+from torch.nn import functional
+
+import gradflow as gf
+
+MAPS = {
+    "softmax": lambda x: torch.softmax(x, -1),
+    "sigmoid": torch.sigmoid,
+    "relu": torch.relu,
+    "elu": functional.elu,
+    "softplus": functional.softplus,
+    "normalised-sigmoid": lambda x: torch.sigmoid(x) / torch.sigmoid(x).sum(-1, keepdim=True),
+    "normalised-softplus": lambda x: functional.softplus(x) / functional.softplus(x).sum(-1, keepdim=True),
+}
+OPTIMISERS = {
+    "sgd": (optax.sgd(0.1), lambda parameters: torch.optim.SGD(parameters, lr=0.1)),
+    "momentum": (optax.sgd(0.1, momentum=0.9), lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9)),
+    "adam": (optax.adam(0.01), lambda parameters: torch.optim.Adam(parameters, lr=0.01)),
+}
+STEPS = 200
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_weights_and_their_gradients(name: str):
+    scores, upstream = np.random.default_rng(0).normal(scale=3.0, size=(2, 5, 7))
+    act = gf.activations.by_name(name)
+    weights, pull = jax.vjp(act, jnp.asarray(scores))
+    theirs = torch.tensor(scores, requires_grad=True)
+    expected = MAPS[name](theirs)
+    expected.backward(torch.tensor(upstream))
+    np.testing.assert_allclose(weights, expected.detach(), rtol=1e-13, atol=1e-15)
+    np.testing.assert_allclose(pull(jnp.asarray(upstream))[0], theirs.grad, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_descent_of_a_value_softmax(name: str):
+    rng = np.random.default_rng(1)
+    x, y = rng.normal(size=(16, 4)), rng.choice([-1.0, 1.0], size=16)
+    values, scores = rng.normal(scale=0.1, size=(4, 6)), rng.normal(scale=0.1, size=6)
+    ours, theirs = OPTIMISERS[name]
+
+    model = gf.models.ValueSoftmax(jnp.asarray(values), jnp.asarray(scores))
+    data = gf.tasks.Data(jnp.asarray(x), jnp.asarray(y))
+    final = gf.gradient_descent(gf.losses.logistic, model, ours, data, steps=STEPS).final
+
+    v, a = torch.tensor(values, requires_grad=True), torch.tensor(scores, requires_grad=True)
+    optimiser = theirs([v, a])
+    for _ in range(STEPS):
+        optimiser.zero_grad()
+        margins = torch.tensor(y) * (torch.tensor(x) @ (v @ torch.softmax(a, 0)))
+        functional.softplus(-margins).mean().backward()
+        optimiser.step()
+    np.testing.assert_allclose(final.values, v.detach(), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(final.scores, a.detach(), rtol=1e-10, atol=1e-12)
