@@ -31,3 +31,24 @@ def no_bar() -> Iterator[Callable[[float, str], None]]:
         A function that does nothing.
     """
     yield lambda done, note="": None
+
+
+@contextlib.contextmanager
+def stages(label: str) -> Iterator[Callable[[str, int, int], None]]:
+    """Show on the terminal which part of an experiment runs while the block does; where there is no terminal, nothing.
+
+    Args:
+        label: what is running.
+
+    Yields:
+        `show(part, done, parts)`: what runs next, after how many parts, of how many.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    text = TextColumn("{task.description}"), TextColumn("{task.fields[part]}", style="dim")
+    columns = (SpinnerColumn(), text[0], BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), text[1])
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(label, total=None, part="")
+        yield lambda part, done, parts: progress.update(task, total=parts, completed=done, part=part)

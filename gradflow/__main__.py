@@ -1,0 +1,5 @@
+"""`python -m gradflow` is the command line."""
+
+from gradflow.cli import main
+
+raise SystemExit(main())
