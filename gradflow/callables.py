@@ -1,4 +1,4 @@
-"""Functions that users hand over: they pick the kernel, so they must not carry arrays, nor be made anew at each call."""
+"""Functions that users hand over: they pick the kernel, so they must not carry arrays, nor be made at each call."""
 
 import functools
 import types
@@ -8,8 +8,9 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
+from jax.core import Tracer
 
-from gradflow.errors import FlowError, FlowWarning
+from gradflow.errors import FlowError, FlowWarning, shown
 
 REMADE_LIMIT = 3  # functions of one definition that may be seen before a warning
 
@@ -17,11 +18,12 @@ REMADE_LIMIT = 3  # functions of one definition that may be seen before a warnin
 def check_callable(argument: str, function: Any) -> None:
     """Refuse callables that close over tracers, and warn about those that close over arrays or are made anew."""
     if not callable(function):
-        raise FlowError(f"{argument} is {function!r}, not a callable")
+        raise FlowError(f"{argument} is {shown(function)}, not a callable")
+    _check_hashable(argument, function)
     captured = _captured(function)
     for name, value in captured.items():
         leaves = jax.tree.leaves(value)
-        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+        if any(isinstance(leaf, Tracer) for leaf in leaves):
             raise FlowError(
                 f"{argument} closes over `{name}`, a value being traced by jit, grad or vmap: pass it through `args`"
             )
@@ -41,6 +43,17 @@ def check_callable(argument: str, function: Any) -> None:
             FlowWarning,
             stacklevel=4,
         )
+
+
+def _check_hashable(argument: str, function: Any) -> None:
+    """Refuse callable objects that hold arrays, such as Equinox modules and their methods."""
+    try:
+        hash(function)
+    except TypeError as error:
+        raise FlowError(
+            f"{argument} is a callable {type(function).__name__} that holds arrays, so it cannot pick a kernel: write "
+            "a function, and pass the arrays through `args`"
+        ) from error
 
 
 def _is_any_array(leaf: Any) -> bool:
@@ -72,15 +85,19 @@ def _qualified_name(function: Any) -> str:
     return getattr(function, "__qualname__", type(function).__name__)
 
 
-_seen: dict[types.CodeType, set[int]] = {}
+_seen: dict[tuple, set[int]] = {}
 
 
 def _times_remade(function: Any) -> int:
-    """Return how many different functions of this one's definition have been seen, counting it if it is new."""
+    """Return how many functions of this one's definition have been seen, counting it if it is new.
+
+    Functions that close over different functions (as those a decorator returns) are different definitions.
+    """
     code = getattr(function, "__code__", None)
     if code is None:
         return 0
-    ids = _seen.setdefault(code, set())
+    wrapped = tuple(id(value) for value in _captured(function).values() if callable(value))
+    ids = _seen.setdefault((code, wrapped), set())
     before = len(ids)
     ids.add(id(function))
     return len(ids) if len(ids) > before else 0

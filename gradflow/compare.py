@@ -4,9 +4,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
-from gradflow.errors import FlowError
+from gradflow.errors import FlowError, leaf_name
 from gradflow.trajectory import Trajectory
 
 MATCH = 1e-9  # relative distance of two times that count as one
@@ -50,12 +50,9 @@ def flow_descent_gap(flow: Trajectory, descent: Trajectory, step_size: float) ->
             f"t = step_size * step in [{descent_ts[0]:g}, {descent_ts[-1]:g}]; use ts = step_size * save_at"
         )
     rows, columns = pairs[:, 0], pairs[:, 1]
-    leaves = [jax.tree.leaves(eqx.filter(t.observed, eqx.is_inexact_array)) for t in (flow, descent)]
-    shapes = [[x.shape[1:] for x in side] for side in leaves]
-    if shapes[0] != shapes[1]:
-        raise FlowError(f"flow and descent saved different observables: shapes {shapes[0]} and {shapes[1]}")
-    squares = sum(_square(a[rows] - b[columns]) for a, b in zip(*leaves, strict=True))
-    size = sum(_square(a[rows]) for a in leaves[0])
+    pairs = _common_leaves(flow.observed, descent.observed)
+    squares = sum(_square(a[rows] - b[columns]) for a, b in pairs)
+    size = sum(_square(a[rows]) for a, _ in pairs)
     distance = jnp.sqrt(squares)
     return Gap(flow.ts[rows], distance, distance / jnp.sqrt(size))
 
@@ -75,7 +72,9 @@ def gap_order(step_sizes: Float[Array, " E"], gaps: Float[Array, "E ..."]) -> Fl
     """
     step_sizes, gaps = jnp.asarray(step_sizes), jnp.asarray(gaps)
     if step_sizes.ndim != 1 or len(np.unique(step_sizes)) < 2 or len(gaps) != len(step_sizes):
-        raise FlowError(f"gap_order needs two or more step sizes and a gap for each, got {step_sizes.shape} and {gaps.shape}")
+        raise FlowError(
+            f"gap_order needs two or more step sizes and a gap for each, got {step_sizes.shape} and {gaps.shape}"
+        )
     x = jnp.log(step_sizes) - jnp.log(step_sizes).mean()
     return jnp.tensordot(x, jnp.log(gaps), axes=1) / jnp.sum(x**2)
 
@@ -85,6 +84,24 @@ def _matches(a: np.ndarray, b: np.ndarray, a_valid: np.ndarray, b_valid: np.ndar
     close = np.abs(b[nearest] - a) <= MATCH * np.abs(a)
     keep = close & a_valid & b_valid[nearest]
     return np.stack([np.flatnonzero(keep), nearest[keep]], axis=1)
+
+
+def _common_leaves(flow: PyTree, descent: PyTree) -> list[tuple[Array, Array]]:
+    """Return the pairs of floating-point arrays; counts, such as the descent's step, have no distance."""
+    named = [
+        {leaf_name(path): x for path, x in jax.tree_util.tree_leaves_with_path(eqx.filter(tree, eqx.is_array))}
+        for tree in (flow, descent)
+    ]
+    shapes = [{name: x.shape[1:] for name, x in side.items()} for side in named]
+    if shapes[0] != shapes[1]:
+        raise FlowError(
+            f"flow and descent saved different observables, {shapes[0]} and {shapes[1]}: give both the same `observe`"
+        )
+    pairs = [(x, named[1][name]) for name, x in named[0].items()]
+    floating = [pair for pair in pairs if all(jnp.issubdtype(x.dtype, jnp.inexact) for x in pair)]
+    if not floating:
+        raise FlowError("flow and descent saved no floating-point arrays: there is no distance between counts")
+    return floating
 
 
 def _square(x: Array) -> Float[Array, " P"]:

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import jax
+from jax.core import Tracer
+import numpy as np
 
 
 class FlowError(ValueError):
@@ -43,9 +45,28 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> FlowError:
     return FlowError(f"unknown {kind} {name!r}{nearest(name, known)}")
 
 
+def shown(value: Any) -> str:
+    """Return a value as it is typed, on one line and cut to sixty characters, for messages."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def whole_number(argument: str, value: Any, least: int = 1) -> int:
+    """Return a count as an int, or raise with its name, value and smallest use."""
+    try:
+        good = not isinstance(value, bool) and int(value) == value and value >= least
+    except (TypeError, ValueError, OverflowError):
+        good = False
+    if not good:
+        raise FlowError(f"{argument} is {shown(value)}: it must be a whole number, at least {least}")
+    return int(value)
+
+
 def is_traced(tree: Any) -> bool:
     """Return whether any leaf is a JAX tracer, so that values cannot be looked at."""
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
+    if isinstance(tree, float | np.ndarray):  # most calls, and flattening takes longer than the rest of them
+        return False
+    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
 
 
 def leaf_name(path: tuple) -> str:

@@ -14,10 +14,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, PyTree
 
 from gradflow.callables import check_callable
-from gradflow.errors import FlowError, FlowWarning, leaf_name
+from gradflow.errors import FlowError, FlowWarning, leaf_name, shown
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +45,13 @@ class Structure:
         arrays = (next(moving) if flag else next(fixed) for flag in self.trainable)
         leaves = [next(arrays) if leaf is None else leaf.value for leaf in self.static]
         return jax.tree.unflatten(self.treedef, leaves)
+
+    def moving(self, params: list[Array]) -> PyTree:
+        """Return the model with None at every leaf that does not move, as `equinox.filter` would."""
+        values = iter(params)
+        flags = iter(self.trainable)
+        leaves = [next(values) if leaf is None and next(flags) else None for leaf in self.static]
+        return jax.tree.unflatten(self.treedef, leaves)[0]
 
     def value(self, params: list[Array], frozen: list[Array]) -> Array:
         """Return the loss as a function of the moving arrays."""
@@ -72,7 +80,9 @@ class Problem:
 
     def stack(self, params: list[Array], count: int) -> PyTree:
         """Return the models whose moving arrays are stacked along axis 0; fixed arrays are repeated."""
-        fixed = [name for name, moving in zip(self.structure.names, self.structure.trainable, strict=True) if not moving]
+        fixed = [
+            name for name, moving in zip(self.structure.names, self.structure.trainable, strict=True) if not moving
+        ]
         repeated = [
             jnp.broadcast_to(x, (count, *x.shape)) if name.startswith("model") else x
             for name, x in zip(fixed, self.frozen, strict=True)
@@ -109,7 +119,9 @@ def split(loss: Callable, model: PyTree, args: PyTree, trainable: PyTree | None)
     names = tuple(_name(path) for (path, _), array in zip(paths, is_array, strict=True) if array)
     arrays = [_as_array(leaf, path) for (path, leaf), array in zip(paths, is_array, strict=True) if array]
     model_arrays = sum(is_array[: len(flags)])
-    moving = [flag for flag, array in zip(flags, is_array, strict=False) if array] + [False] * (len(arrays) - model_arrays)
+    moving = [flag for flag, array in zip(flags, is_array, strict=False) if array] + [False] * (
+        len(arrays) - model_arrays
+    )
     static = tuple(None if array else _Static(leaf, type(leaf)) for leaf, array in zip(leaves, is_array, strict=True))
     structure = Structure(loss, treedef, static, tuple(moving), names)
     _check_hashable(structure)
@@ -134,14 +146,16 @@ def _trainable_flags(model: PyTree, trainable: PyTree | None) -> list[bool]:
     else:
         try:
             tree = jax.tree.map(
-                lambda spec, part: jax.tree.map(lambda x: bool(spec(x)) if callable(spec) else bool(spec), part),
+                lambda spec, part: jax.tree.map(functools.partial(_flag, spec), part),
                 trainable,
                 model,
             )
+        except FlowError:
+            raise
         except (ValueError, TypeError) as error:
             raise FlowError(
                 "trainable does not match the model's structure: give a filter spec as in `equinox.partition`, a tree "
-                f"prefix of booleans or callables ({error})"
+                f"prefix of booleans or callables ({_first_line(error)})"
             ) from error
         flags = jax.tree.leaves(tree)
         for flag, (path, leaf) in zip(flags, jax.tree_util.tree_leaves_with_path(model), strict=True):
@@ -156,12 +170,23 @@ def _trainable_flags(model: PyTree, trainable: PyTree | None) -> list[bool]:
     return flags
 
 
+def _flag(spec: Any, leaf: Any) -> bool:
+    flag = spec(leaf) if callable(spec) else spec
+    if not isinstance(flag, (bool, np.bool_)):
+        raise FlowError(
+            f"trainable holds {shown(flag)}: a filter spec is made of booleans, or of functions that return them"
+        )
+    return bool(flag)
+
+
 def _is_inexact(leaf: Any) -> bool:
     return eqx.is_inexact_array(leaf) or (isinstance(leaf, np.ndarray) and np.issubdtype(leaf.dtype, np.inexact))
 
 
 def _as_array(leaf: Any, path: tuple) -> Array:
-    if isinstance(leaf, (np.ndarray, np.generic)) and leaf.dtype == np.float64 and not jax.config.jax_enable_x64:
+    if isinstance(leaf, jax.Array):
+        return leaf
+    if leaf.dtype == np.float64 and not jax.config.read("jax_enable_x64"):
         _warn_x64(_name(path))
     return jnp.asarray(leaf)
 
@@ -184,7 +209,8 @@ def _check_hashable(structure: Structure) -> None:
             hash(leaf)
         except TypeError as error:
             raise FlowError(
-                f"a leaf of the model or args is a {leaf.kind.__name__}, which is neither an array nor hashable: {leaf.value!r:.60}"
+                f"a leaf of the model or args is a {leaf.kind.__name__}, which is neither an array nor hashable: "
+                f"{shown(leaf.value)}"
             ) from error
 
 
@@ -195,7 +221,7 @@ def _check_arrays(structure: Structure, arrays: list[Array]) -> None:
             raise FlowError(f"{name} is {x.dtype}: complex arrays are not supported; split real and imaginary parts")
         if moving:
             dtypes.setdefault(x.dtype, name)
-        if not isinstance(x, jax.core.Tracer) and jnp.issubdtype(x.dtype, jnp.floating):
+        if not isinstance(x, Tracer) and jnp.issubdtype(x.dtype, jnp.floating):
             _check_finite(name, x)
     if len(dtypes) > 1:
         listed = ", ".join(f"{name} is {dtype}" for dtype, name in dtypes.items())
@@ -210,7 +236,9 @@ def _check_finite(name: str, x: Array) -> None:
     finite = np.isfinite(values)
     if not finite.all():
         index = tuple(int(i) for i in np.argwhere(~finite)[0])
-        raise FlowError(f"{name}{list(index) if index else ''} is {values[index]}: initial values and data must be finite")
+        raise FlowError(
+            f"{name}{list(index) if index else ''} is {values[index]}: initial values and data must be finite"
+        )
 
 
 def check_loss(structure: Structure, params: list[Array], frozen: list[Array]) -> None:
@@ -218,22 +246,35 @@ def check_loss(structure: Structure, params: list[Array], frozen: list[Array]) -
 
     A gradient that happens to be zero (a saddle) is legal; a loss whose program never reads the model is not.
     """
+
+    def value(moving: list[Array], fixed: list[Array]) -> PyTree:
+        returned = structure.value(moving, fixed)
+        if not all(map(eqx.is_array_like, jax.tree.leaves(returned))):
+            raise FlowError(f"loss returns {shown(returned)}: it must return one scalar")
+        return returned
+
     try:
-        jaxpr = jax.make_jaxpr(structure.value)(params, frozen)
+        jaxpr = jax.make_jaxpr(value)(params, frozen)
     except FlowError:
         raise
     except (TypeError, ValueError) as error:
         if _is_shape_error(error):
-            raise FlowError(f"loss fails on these shapes ({_shapes(structure, params, frozen)}): {_first_line(error)}") from error
+            raise FlowError(
+                f"loss fails on these shapes ({_shapes(structure, params, frozen)}): {_first_line(error)}"
+            ) from error
         raise
     outs = jaxpr.out_avals
     if len(outs) != 1 or outs[0].shape != ():
         shapes = ", ".join(str(out.shape) for out in outs)
-        raise FlowError(f"loss returns shape {shapes or 'nothing'}: it must return one scalar; take the mean over samples")
+        raise FlowError(
+            f"loss returns shape {shapes or 'nothing'}: it must return one scalar; take the mean over samples"
+        )
     if not jnp.issubdtype(outs[0].dtype, jnp.floating):
         raise FlowError(f"loss returns {outs[0].dtype}: it must return a real floating-point scalar")
     if not _reads(jaxpr.jaxpr, len(params)):
-        raise FlowError("loss does not depend on any trainable array of the model: check its first argument and `trainable`")
+        raise FlowError(
+            "loss does not depend on any trainable array of the model: check its first argument and `trainable`"
+        )
 
 
 def _is_shape_error(error: Exception) -> bool:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree, Shaped
 
-from gradflow.errors import FlowError, leaf_name
+from gradflow.errors import FlowError, leaf_name, shown
 from gradflow.types import RESULTS
 
 Model = TypeVar("Model")
@@ -37,8 +37,8 @@ class Trajectory(eqx.Module, Generic[Model]):
     stats: dict[str, Any]
 
     @property
-    def status(self) -> str:
-        """Name of the result code, for instance ``"successful"`` or ``"kink"``."""
+    def status(self) -> Any:
+        """Name of the result code, such as ``"successful"`` or ``"kink"``; an array of names for several members."""
         return result_name(self.result)
 
     @property
@@ -47,10 +47,13 @@ class Trajectory(eqx.Module, Generic[Model]):
         return RESULTS[self.result] or "The run reached its end."
 
 
-def result_name(result: RESULTS) -> str:
-    """Return the name of a concrete result code; names are stored, numbers are not."""
-    index = int(np.asarray(result._value))
-    return next(name for name, item in RESULTS._name_to_item.items() if int(item._value) == index)
+def result_name(result: RESULTS) -> Any:
+    """Return the name of a concrete result code, or an array of names; names are stored, numbers are not."""
+    names = {int(item._value): name for name, item in RESULTS._name_to_item.items()}
+    numbers = np.asarray(result._value)
+    if numbers.ndim == 0:
+        return names[int(numbers)]
+    return np.array([names[int(number)] for number in numbers.ravel()]).reshape(numbers.shape)
 
 
 def is_successful(result: RESULTS) -> Bool[Array, "..."]:
@@ -62,13 +65,13 @@ def observed_arrays(observe: Callable, t: Any, model: PyTree, args: PyTree) -> P
     """Call `observe` while it is traced, and refuse what cannot be saved."""
     observed = observe(t, model, args)
     if not jax.tree.leaves(observed):
-        raise FlowError(f"observe returned {observed!r:.40}, which holds no array: return a pytree of arrays")
+        raise FlowError(f"observe returned {shown(observed)}, which holds no array: return a pytree of arrays")
 
     def leaf(path: tuple, x: Any) -> Array:
         if not (eqx.is_array(x) or isinstance(x, (bool, int, float, np.ndarray, np.generic))):
             raise FlowError(
-                f"observe returned {type(x).__name__} {x!r:.40} at `{leaf_name(path) or 'its root'}`: return a pytree of "
-                "arrays (to save the model itself, leave `observe` out)"
+                f"observe returned {type(x).__name__} {shown(x)} at `{leaf_name(path) or 'its root'}`: return a pytree "
+                "of arrays (to save the model itself, leave `observe` out)"
             )
         return jnp.asarray(x)
 

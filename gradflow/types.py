@@ -2,21 +2,24 @@
 
 import diffrax
 import equinox as eqx
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
+Number = Array | np.ndarray  # numbers of a kernel: on the host until they are needed
 
-class RESULTS(diffrax.RESULTS):
+
+class RESULTS(diffrax.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
     """Result codes of a run: Diffrax's, and the ends that only a training flow can meet."""
 
     nonfinite_start = "The loss or its gradient is not finite at the initial model."
-    nonfinite_loss = "The loss or its gradient became NaN or infinite; `final` is the last state at which it was finite."
+    nonfinite_loss = "The loss or its gradient became NaN or infinite; `final` is the last state where both were finite."
     kink = (
         "The trajectory slides along a kink, where the gradient jumps and the flow has no classical solution; use "
         "`gradient_descent`, a smooth map, or a looser `rtol`."
     )
     stiff = (
-        "`max_steps` was reached with the step size held at the stability limit of an explicit method: the flow is stiff; "
-        "use `solver=diffrax.Kvaerno5()` for small models, or a larger `max_steps`."
+        "`max_steps` was reached with the step size held at the stability limit of an explicit method: the flow is "
+        "stiff; use `solver='kvaerno5'` for small models, or a larger `max_steps`."
     )
     interrupted = "The run was interrupted; what had finished is kept."
 

@@ -17,6 +17,16 @@ from jaxtyping import Array, Bool, Float, Shaped
 
 from gradflow.errors import FlowError, is_traced
 
+_KINKED = (
+    jax.nn.relu,
+    jax.nn.relu6,
+    jax.nn.leaky_relu,
+    jax.nn.hard_tanh,
+    jax.nn.hard_sigmoid,
+    jax.nn.hard_silu,
+    jnp.abs,
+)
+
 
 class AbstractActivation(eqx.Module):
     """A map from scores to weights over the last axis.
@@ -203,10 +213,11 @@ def smooth(tree: Any) -> bool:
         tree: a model, an activation, or any pytree of them.
 
     Returns:
-        False when an `AbstractActivation` in it has `smooth = False`. Plain functions, such as `jax.nn.relu` in an
-        `eqx.nn.MLP`, cannot be asked and count as smooth.
+        False when an `AbstractActivation` in it has `smooth = False`, or a leaf is one of JAX's kinked functions, such
+        as `jax.nn.relu` in an `eqx.nn.MLP`. Other functions cannot be asked and count as smooth.
     """
-    return all(activation.smooth for activation in activations_in(tree))
+    kinked = any(leaf is function for leaf in jax.tree.leaves(tree) if callable(leaf) for function in _KINKED)
+    return not kinked and all(activation.smooth for activation in activations_in(tree))
 
 
 def _as_mask(where: Any, shape: tuple[int, ...]) -> Bool[Array, "..."]:

@@ -48,29 +48,41 @@ class Inputs(NamedTuple):
 def start(kernel: Kernel, params: list[Array], inputs: Inputs) -> State:
     """Initialise the optimiser and allocate the rows to save."""
     check_loss(kernel.structure, params, inputs.frozen)
-    rows = jax.eval_shape(lambda: _observe(kernel, jnp.zeros((), jnp.int32), params, inputs))
-    saved = jax.tree.map(lambda x: jnp.zeros((len(inputs.save_at), *x.shape), x.dtype), rows)
     zero = jnp.zeros((), inputs.save_at.dtype)
-    _, gradient = _gradient(kernel, params, zero, inputs)
-    return State(params, kernel.optimizer.init(params), zero, saved, zero, _is_finite(gradient))
+    rows = jax.eval_shape(lambda: _observe(kernel, zero, params, inputs))
+    saved = jax.tree.map(lambda x: jnp.zeros((len(inputs.save_at), *x.shape), x.dtype), rows)
+    optimizer = kernel.optimizer.init(kernel.structure.moving(params))
+    return State(params, optimizer, zero, saved, zero, _is_healthy(kernel, params, zero, inputs))
 
 
 @functools.partial(jax.jit, static_argnums=0, static_argnames="checked")
 def advance(kernel: Kernel, state: State, inputs: Inputs, limit: Int[Array, ""], *, checked: bool = False) -> State:
-    """Run to step `limit`, saving on the way; `checked` ends before the first update that is not finite."""
+    """Run to step `limit`, saving on the way.
+
+    Args:
+        kernel: structure of the run.
+        state: where to go on from.
+        inputs: data, save steps and key.
+        limit: last step.
+        checked: look at loss and gradient after every update, and end before the first that is not finite.
+
+    Returns:
+        The state at the end; `finite` says whether loss and gradient are finite there.
+    """
     with jax.default_matmul_precision("highest"):
-        return lax.while_loop(
+        state = lax.while_loop(
             lambda s: ((s.step < limit) | _is_due(s, inputs)) & s.finite,
             lambda s: _save(kernel, _run_to(kernel, s, inputs, _next_stop(s, inputs, limit), checked), inputs),
             state,
         )
+        return state if checked else state._replace(finite=_is_healthy(kernel, state.params, state.step, inputs))
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def stalled_fraction(kernel: Kernel, state: State, inputs: Inputs) -> Float[Array, ""]:
     """Return which part of the next update's nonzero entries would not change the parameters (below one ulp)."""
     updates, _ = _update(kernel, state, inputs)
-    moved = optax.apply_updates(state.params, updates)
+    moved = jax.tree.leaves(optax.apply_updates(state.params, updates))
     nonzero = sum(jnp.sum(u != 0) for u in updates)
     lost = sum(jnp.sum((u != 0) & (m == p)) for u, m, p in zip(updates, moved, state.params, strict=True))
     return lost / jnp.maximum(nonzero, 1)
@@ -93,7 +105,7 @@ def _run_to(kernel: Kernel, state: State, inputs: Inputs, stop, checked: bool) -
         new = s._replace(params=optax.apply_updates(s.params, updates), optimizer=optimizer_state, step=s.step + 1)
         if not checked:
             return new
-        ok = _is_finite(new.params) & _is_finite(_gradient(kernel, new.params, new.step, inputs)[1])
+        ok = _is_healthy(kernel, new.params, new.step, inputs)
         return jax.tree.map(lambda a, b: jnp.where(ok, a, b), new, s)._replace(finite=ok)
 
     return lax.while_loop(lambda s: (s.step < stop) & s.finite if checked else s.step < stop, body, state)
@@ -109,20 +121,26 @@ def _save(kernel: Kernel, state: State, inputs: Inputs) -> State:
 
 
 def _update(kernel: Kernel, state: State, inputs: Inputs) -> tuple[list[Array], PyTree]:
-    value, gradient = _gradient(kernel, state.params, state.step, inputs)
+    """Return updates and state of the optimiser, which sees the model as `equinox.filter` leaves it."""
+    loss = _loss_at(kernel, state.step, inputs)
+    value, gradient = jax.value_and_grad(loss)(state.params)
+    gradient = kernel.structure.moving(gradient)
     extra = {}
     if isinstance(kernel.optimizer, optax.GradientTransformationExtraArgs):
-        frozen = inputs.frozen
-        extra = {"value": value, "grad": gradient, "value_fn": lambda p: kernel.structure.value(p, frozen)}
-    return kernel.optimizer.update(gradient, state.optimizer, state.params, **extra)
+        extra = {"value": value, "grad": gradient, "value_fn": lambda model: loss(jax.tree.leaves(model))}
+    params = kernel.structure.moving(state.params)
+    updates, optimizer = kernel.optimizer.update(gradient, state.optimizer, params, **extra)
+    return jax.tree.leaves(updates), optimizer
 
 
-def _gradient(kernel: Kernel, params, step, inputs: Inputs) -> tuple[Array, list[Array]]:
-    def value(moving):
-        model, args = kernel.structure.join(moving, inputs.frozen)
+def _loss_at(kernel: Kernel, step, inputs: Inputs) -> Callable[[list[Array]], Array]:
+    """Return the loss of the moving arrays on the data of one step."""
+
+    def loss(params):
+        model, args = kernel.structure.join(params, inputs.frozen)
         return kernel.structure.loss(model, _batch(kernel.batches, args, step, inputs.key))
 
-    return jax.value_and_grad(value)(params)
+    return loss
 
 
 def _batch(batches: Callable | int | None, args: Any, step, key) -> Any:
@@ -143,5 +161,6 @@ def _observe(kernel: Kernel, step, params, inputs: Inputs) -> PyTree[Array]:
     return observed_arrays(kernel.observe, step, *kernel.structure.join(params, inputs.frozen))
 
 
-def _is_finite(tree: PyTree[Array]) -> Bool[Array, ""]:
-    return jnp.stack([jnp.isfinite(x).all() for x in jax.tree.leaves(tree)]).all()
+def _is_healthy(kernel: Kernel, params, step, inputs: Inputs) -> Bool[Array, ""]:
+    value, gradient = jax.value_and_grad(_loss_at(kernel, step, inputs))(params)
+    return jnp.stack([jnp.isfinite(x).all() for x in (*params, value, *gradient)]).all()

@@ -1,7 +1,7 @@
 """Optax optimisers as keys of compiled kernels.
 
-`optax.sgd(0.1)` makes new functions at each call, and a new function means a new compilation. Two optimisers made by the
-same Optax code from equal settings are the same: the first one seen stands for both.
+`optax.sgd(0.1)` makes new functions at each call, and a new function means a new compilation. Two optimisers made by
+the same Optax code from equal settings are the same: the first one seen stands for both.
 """
 
 import types
@@ -9,7 +9,7 @@ from typing import Any
 
 import optax
 
-from gradflow.errors import FlowError
+from gradflow.errors import FlowError, shown
 
 _first_seen: dict[Any, optax.GradientTransformation] = {}
 
@@ -40,8 +40,8 @@ def canonical(optimizer: optax.GradientTransformation) -> optax.GradientTransfor
         FlowError: if it is not one.
     """
     if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
-        raise FlowError(f"optimizer is {optimizer!r:.60}: give an Optax transformation such as optax.sgd(0.1)")
-    return _first_seen.setdefault(_fingerprint(tuple(optimizer)), optimizer)
+        raise FlowError(f"optimizer is {shown(optimizer)}: give an Optax transformation such as optax.sgd(0.1)")
+    return _first_seen.setdefault(_fingerprint((optimizer.init, optimizer.update)), optimizer)
 
 
 def _fingerprint(value: Any) -> Any:

@@ -16,7 +16,7 @@ from gradflow.callables import check_callable
 from gradflow.descent import checkpoint as checkpoints
 from gradflow.descent import kernel as kernels
 from gradflow.descent.optimizer import canonical
-from gradflow.errors import FlowError, FlowWarning, Interrupted, is_traced
+from gradflow.errors import FlowError, FlowWarning, Interrupted, is_traced, shown, whole_number
 from gradflow.problem import split
 from gradflow.progress import bar, no_bar
 from gradflow.trajectory import Trajectory, blank, result_name
@@ -52,7 +52,7 @@ def gradient_descent(
             `optax.inject_hyperparams` keeps new numbers from compiling again.
         args: data of the loss, a pytree of arrays.
         steps: number of updates, >= 1.
-        save_at: steps `(T,)` after which to save, increasing, within [0, steps]; 0 is the initial model. None: the last.
+        save_at: steps `(T,)` after which to save, increasing, within [0, steps]; 0 is the start. None: the last.
         observe: `observe(step, model, args) -> pytree of arrays`, saved at each of `save_at`. None saves the model.
         trainable: which leaves move, a filter spec as in `equinox.partition`. None: all inexact arrays.
         batches: None for full batches; a number of rows to draw at each step, with replacement, along axis 0 of every
@@ -106,36 +106,34 @@ def log_steps(steps: int, n: int) -> np.ndarray:
     Raises:
         FlowError: if either is below 1.
     """
-    if steps < 1 or n < 1:
-        raise FlowError(f"log_steps needs steps >= 1 and n >= 1, got steps = {steps!r}, n = {n!r}")
-    return np.unique(np.concatenate([[0], np.round(np.geomspace(1, steps, int(n))).astype(np.int64), [int(steps)]]))
+    steps, n = whole_number("steps", steps), whole_number("n", n)
+    return np.unique(np.concatenate([[0], np.round(np.geomspace(1, steps, n)).astype(np.int64), [steps]]))
 
 
 def _run(kernel, state, inputs, steps, store, show) -> tuple[kernels.State, RESULTS]:
     """Call the kernel for about half a second at a time, so that a bar, a checkpoint and Ctrl-C can come between."""
     chunk = FIRST_CHUNK
+    result: Any = RESULTS.successful
     if store is not None:
         state = store.load(state)
-    while int(state.step) < steps or int(state.index) == 0 and int(inputs.save_at[0]) == 0:
-        limit = jnp.asarray(min(int(state.step) + chunk, steps), state.step.dtype)
-        begin, before = time.perf_counter(), int(state.step)
-        try:
+    try:
+        while int(state.step) < steps:
+            limit = jnp.asarray(min(int(state.step) + chunk, steps), state.step.dtype)
+            begin, before = time.perf_counter(), int(state.step)
             new = jax.block_until_ready(kernels.advance(kernel, state, inputs, limit))
-            if not _is_finite(new):
+            if not bool(new.finite):
                 return kernels.advance(kernel, state, inputs, limit, checked=True), RESULTS.nonfinite_loss
             state = new
-        except KeyboardInterrupt:
-            return state, RESULTS.interrupted
-        speed = max(int(state.step) - before, 1) / max(time.perf_counter() - begin, 1e-6)
-        chunk = max(1, int(CHUNK_SECONDS * speed))
-        show(int(state.step), f"step {int(state.step):,}")
-        if store is not None:
-            store.save(state)
-    return state, RESULTS.successful
-
-
-def _is_finite(state: kernels.State) -> bool:
-    return all(np.isfinite(np.asarray(x)).all() for x in state.params)
+            speed = max(int(state.step) - before, 1) / max(time.perf_counter() - begin, 1e-6)
+            chunk = max(1, int(CHUNK_SECONDS * speed))
+            show(int(state.step), f"step {int(state.step):,}")
+            if store is not None:
+                store.save(state)
+    except KeyboardInterrupt:
+        result = RESULTS.interrupted
+    if store is not None:
+        store.save(state, now=True)
+    return state, result
 
 
 def _assemble(kernel, problem, state, inputs, result) -> Trajectory:
@@ -150,9 +148,14 @@ def _assemble(kernel, problem, state, inputs, result) -> Trajectory:
         "stalled_fraction": float(kernels.stalled_fraction(kernel, state, inputs)),
     }
     if stats["stalled_fraction"] > STALLED:
+        fix = (
+            "has converged as far as float64 can tell"
+            if problem.dtype == np.float64
+            else "stalls by rounding: use float64"
+        )
         warnings.warn(
-            f"{stats['stalled_fraction']:.0%} of the last update falls below one ulp of the {problem.dtype} parameters, "
-            "so the run has stalled by rounding: use float64, or gradient_flow in float64",
+            f"{stats['stalled_fraction']:.0%} of the last update falls below one ulp of the {problem.dtype} "
+            f"parameters: the run {fix}",
             FlowWarning,
             stacklevel=3,
         )
@@ -180,21 +183,22 @@ def _raise_failure(trajectory: Trajectory) -> None:
 
 
 def _checked_steps(steps: int, save_at: Any) -> tuple[int, np.ndarray]:
-    if isinstance(steps, bool) or int(steps) != steps or steps < 1:
-        raise FlowError(f"steps is {steps!r}: it must be a whole number, at least 1")
+    steps = whole_number("steps", steps)
     at = np.atleast_1d(np.asarray([steps] if save_at is None else save_at))
     if at.size == 0 or at.ndim != 1:
         raise FlowError(f"save_at has shape {at.shape}: give at least one step in one dimension, or None for the last")
-    if not np.array_equal(at, np.round(at)):
-        raise FlowError("save_at holds fractions: it counts whole updates; for times use save_at = ts / step_size, rounded")
+    if not np.issubdtype(at.dtype, np.number) or not np.array_equal(at, np.round(at)):
+        raise FlowError(
+            f"save_at holds {shown(at[0])}...: it counts whole updates; for times use round(ts / step_size)"
+        )
     at = at.astype(np.int64)
     if (np.diff(at) <= 0).any():
         raise FlowError("save_at must increase without repeats; use np.unique")
     if at[0] < 0 or at[-1] > steps:
         raise FlowError(f"save_at reaches from {at[0]} to {at[-1]}: steps must lie within [0, steps] = [0, {steps}]")
-    if not jax.config.jax_enable_x64 and steps >= 2**31:
+    if not jax.config.read("jax_enable_x64") and steps >= 2**31:
         raise FlowError(f"steps is {steps}: counting beyond 2**31 needs jax_enable_x64")
-    return int(steps), at
+    return steps, at
 
 
 def _check_batches(batches: Callable | int | None, key: Key | None, args: PyTree) -> None:
@@ -202,12 +206,21 @@ def _check_batches(batches: Callable | int | None, key: Key | None, args: PyTree
         return
     if key is None:
         raise FlowError("batches needs a random key: pass key=jax.random.key(0)")
+    if not _is_key(key):
+        raise FlowError(f"key is {shown(key)}: pass one typed key, jax.random.key(0)")
     if callable(batches):
         check_callable("batches", batches)
         return
     sizes = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(args)}
-    if isinstance(batches, bool) or batches != int(batches) or batches < 1 or len(sizes) != 1 or () in sizes:
+    whole_number("batches", batches)
+    if len(sizes) != 1 or sizes & {(), (0,)}:
         raise FlowError(
-            f"batches is {batches!r} and the arrays of args have leading sizes {sorted(s[0] if s else 0 for s in sizes)}: a "
-            "batch size must be a positive whole number and all arrays must share axis 0; or pass batches(key, step, args)"
+            f"batches is {batches!r} and the arrays of args have leading sizes "
+            f"{sorted(s[0] if s else 0 for s in sizes)}: rows are drawn along axis 0, which all must share; or pass "
+            "batches(key, step, args)"
         )
+
+
+def _is_key(key: Any) -> bool:
+    dtype = getattr(key, "dtype", None)
+    return dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key) and key.shape == ()

@@ -1,7 +1,7 @@
 """What an experiment is: settings, stages that compute, claims that judge, figures that show.
 
-Everything flows one way: config -> stages -> results -> claims -> figures. An experiment computes and judges; it neither
-prints nor writes (`experiments.writer` and `report` do).
+Everything flows one way: config -> stages -> results -> claims -> figures. An experiment computes and judges; it
+neither prints nor writes (`experiments.writer` and `report` do).
 """
 
 import dataclasses

@@ -1,11 +1,14 @@
 """Step size control that knows the ends of a training flow: a loss that turns NaN, and a slide along a kink."""
 
+from collections.abc import Callable
+from typing import Any
+
 import diffrax
 import equinox as eqx
 import jax.numpy as jnp
 import optimistix as optx
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 FACTOR_MIN, FACTOR_MAX, SAFETY = 0.2, 10.0, 0.9
 MAX_RETRIES = 60  # rejections in a row: the step has shrunk by 1e42
@@ -14,7 +17,7 @@ PROBE_SHRINK = 0.25
 HOPELESS = 1e4  # steps still to go at the present step size before the order of the error is measured,
 STEADY = 1e-3  # when that size has also stopped growing with time: dt < STEADY * (t - t0)
 KINK_ORDER = 2.5  # a jump of the field gives errors of order 1, a smooth field order 5 and more
-KINK_EVIDENCE = 16
+KINK_EVIDENCE = 800  # some 13,000 steps: a ReLU network slides along one kink after another and leaves each of them
 
 
 class ControllerState(eqx.Module):
@@ -64,7 +67,7 @@ class FlowController(diffrax.AbstractAdaptiveStepSizeController[ControllerState,
 
     rtol: float | Float[Array, ""]
     atol: float | Float[Array, ""]
-    norm: callable = eqx.field(default=optx.rms_norm, static=True)
+    norm: Callable[[PyTree], Any] = eqx.field(default=optx.rms_norm, static=True)
     tiny: float = eqx.field(default=4.0, static=True)
 
     def wrap(self, direction):
@@ -79,14 +82,14 @@ class FlowController(diffrax.AbstractAdaptiveStepSizeController[ControllerState,
             first, _ = standard.init(terms, t0, t1, y0, None, args, func, error_order)
         else:
             first = t0 + dt0
-        zero = jnp.zeros_like(t0)
-        count = jnp.zeros((), jnp.int32)
-        return first, ControllerState(first - t0, t0, t1, count, count, zero, zero, count, jnp.zeros((), bool))
+        t0, t1, dt = jnp.asarray(t0), jnp.asarray(t1), jnp.asarray(first - t0)
+        zero, count = jnp.zeros_like(t0), jnp.zeros((), jnp.int32)
+        return first, ControllerState(dt, t0, t1, count, count, zero, zero, count, jnp.zeros((), bool))
 
     def adapt_step_size(self, t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state):
         """Accept or refuse a step, choose the next one, and end the run where none can succeed."""
         del args
-        state, dt = controller_state, t1 - t0
+        state, dt = controller_state, jnp.asarray(t1 - t0)
         error = lax.stop_gradient(self._scaled_error(y0, y1_candidate, y_error).astype(dt.dtype))
         finite = jnp.isfinite(error)
         good = error < 1
@@ -100,7 +103,7 @@ class FlowController(diffrax.AbstractAdaptiveStepSizeController[ControllerState,
         next_t0 = jnp.where(keep, t1, t0)
         next_dt = dt * factor
         new = ControllerState(
-            dt=next_dt,
+            dt=jnp.asarray(next_dt),
             t0=state.t0,
             t1=state.t1,
             attempts=jnp.where(probe, 0, state.attempts + 1),
@@ -115,15 +118,15 @@ class FlowController(diffrax.AbstractAdaptiveStepSizeController[ControllerState,
     def _scaled_error(self, y0, y1, y_error):
         def scale(a, b, error):
             size = jnp.maximum(jnp.abs(a), jnp.where(jnp.isfinite(b), jnp.abs(b), 0))
-            return jnp.where(jnp.isfinite(b), error, jnp.inf) / (self.atol + size * self.rtol)
+            tolerance = self.atol + size * self.rtol
+            smallest = jnp.finfo(tolerance.dtype).tiny  # with atol = 0 an entry that stays at 0 has none
+            return jnp.where(jnp.isfinite(b), error, jnp.inf) / jnp.maximum(tolerance, smallest)
 
         return self.norm([scale(*leaves) for leaves in zip(y0, y1, y_error, strict=True)])
 
     def _evidence(self, state, dt, error):
-        """Update the evidence for a jump from the errors of a probe and of the quarter step that follows it.
-
-        Rejections in a row are no evidence: every single crossing of a kink has them, and is passed in the end.
-        """
+        """Update the evidence for a jump from the errors of a probe and of the quarter step that follows it."""
+        # Rejections in a row are no evidence: every single crossing of a kink has them, and is passed in the end.
         pair = (state.tried_dt > 0) & (state.tried_error > 0) & (error > 0) & jnp.isfinite(error)
         ratio = jnp.where(pair, state.tried_error, 1) / jnp.where(pair, error, 1)
         shrink = jnp.where(pair, state.tried_dt, 2) / jnp.where(pair, dt, 1)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import optimistix as optx
 from jaxtyping import Array, Float
 
+from gradflow.errors import FlowError, shown
 from gradflow.problem import Structure
 
 
@@ -68,7 +69,13 @@ class Bisect(optx.AbstractRootFinder):
 
 
 def _total(values) -> Array:
-    return sum(jax.tree.leaves(values))
+    return jnp.asarray(sum(jax.tree.leaves(values)))
+
+
+def _scalar(argument: str, value: Any) -> Array:
+    if not eqx.is_array_like(value) or jnp.shape(value) or jnp.iscomplexobj(value):
+        raise FlowError(f"{argument} returns {shown(value)}: it must return one real scalar, such as `x.max()`")
+    return jnp.asarray(value)
 
 
 def build(
@@ -79,13 +86,13 @@ def build(
     if stop is not None:
 
         def stopped(t: Any, y, args, **_):
-            return jnp.asarray(stop(t, *structure.join(y, args.frozen))).astype(bool)
+            return _scalar("stop", stop(t, *structure.join(y, args.frozen))).astype(bool)
 
         conditions["stop"], directions["stop"] = stopped, None
     if crossing is not None:
 
         def crossed(t: Any, y, args, **_):
-            return jnp.asarray(crossing(t, *structure.join(y, args.frozen)), y[0].dtype) - args.level
+            return _scalar("event.fn", crossing(t, *structure.join(y, args.frozen))).astype(y[0].dtype) - args.level
 
         conditions["crossing"], directions["crossing"] = crossed, direction
     if not conditions:

@@ -7,9 +7,12 @@ from jaxtyping import Array, PyTree
 from gradflow.errors import FlowError, is_traced, leaf_name, nearest
 from gradflow.flow.options import number
 from gradflow.problem import Problem, Structure
+from gradflow.types import Number
 
 
-def velocity(structure: Structure, params: list[Array], frozen: list[Array], rates: list[Array] | None) -> list[Array]:
+def velocity(
+    structure: Structure, params: list[Array], frozen: list[Array], rates: list[Number] | None
+) -> list[Array]:
     """Return theta' = -rate * grad L; NaN everywhere when the loss itself is not finite.
 
     Poisoning matters: a loss may turn NaN where its gradient stays finite, and the step is then refused like any other
@@ -22,7 +25,7 @@ def velocity(structure: Structure, params: list[Array], frozen: list[Array], rat
     return [(poison - r * g).astype(p.dtype) for r, g, p in zip(rates, gradient, params, strict=True)]
 
 
-def spread_rates(rates: PyTree | None, model: PyTree, problem: Problem) -> list[Array] | None:
+def spread_rates(rates: PyTree | None, model: PyTree, problem: Problem) -> list[Number] | None:
     """Return one rate a moving array from a tree prefix of the model or a dictionary of leaf names.
 
     Args:
@@ -45,7 +48,10 @@ def spread_rates(rates: PyTree | None, model: PyTree, problem: Problem) -> list[
     else:
         named = _by_prefix(rates, model)
     moving = [name for name, flag in zip(names, problem.structure.trainable, strict=True) if flag]
-    return [number(_positive(name, named[name]), problem.dtype) for name in moving]
+    missing = next((name for name in moving if name not in named), None)
+    if missing is not None:
+        raise FlowError(f"rates is None at {missing}: give a positive number there, 1.0 to leave the leaf as it is")
+    return [_positive(name, number(f"rates at {name}", named[name], problem.dtype)) for name in moving]
 
 
 def _by_name(rates: dict, names: list[str]) -> dict:
@@ -71,8 +77,8 @@ def _by_prefix(rates: PyTree, model: PyTree) -> dict:
 
 
 def _positive(name: str, rate):
-    if jnp.shape(rate) != ():
-        raise FlowError(f"rates at {name} has shape {jnp.shape(rate)}: give one positive number a leaf")
     if not is_traced(rate) and not (0 < rate < jnp.inf):
-        raise FlowError(f"rates at {name} is {rate}: rates must be positive and finite; freeze a leaf with `trainable`")
+        raise FlowError(
+            f"rates at {name} is {float(rate):g}: rates must be positive and finite; freeze a leaf with `trainable`"
+        )
     return rate

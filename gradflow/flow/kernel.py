@@ -17,7 +17,7 @@ from gradflow.flow.field import velocity
 from gradflow.problem import Structure, check_loss
 from gradflow.progress import bar
 from gradflow.trajectory import blank, observed_arrays
-from gradflow.types import RESULTS
+from gradflow.types import RESULTS, Number
 
 CHUNK = 2048  # steps between two updates of the progress bar
 POWER_ITERATIONS = 16
@@ -46,18 +46,18 @@ class Arguments(NamedTuple):
     """What the field and the events read besides the moving arrays."""
 
     frozen: list[Array]
-    rates: list[Array] | None
-    level: Float[Array, ""]
+    rates: list[Number] | None
+    level: Number
 
 
 class Numbers(NamedTuple):
     """Horizon, save times and tolerances."""
 
-    t0: Float[Array, ""]
-    t1: Float[Array, ""]
-    ts: Float[Array, " T"]
-    rtol: Float[Array, ""]
-    atol: Float[Array, ""]
+    t0: Number
+    t1: Number
+    ts: Number
+    rtol: Number
+    atol: Number
 
 
 class Resume(NamedTuple):
@@ -91,7 +91,8 @@ def run(
     chunked: bool = False,
 ) -> End:
     """Integrate from `params` over `[t0, t1]`, or over `max_steps` steps of it."""
-    with jax.default_matmul_precision("highest"):
+    # Diffrax marks the rows it has not saved by infinity, which NumPy cannot cast to integers without a warning.
+    with jax.default_matmul_precision("highest"), np.errstate(invalid="ignore"):
         check_loss(kernel.structure, params, arguments.frozen)
         solution = _solve(kernel, params, arguments, numbers, resume, chunked)
         return _end(kernel, params, arguments, numbers, solution, first=resume is None)
@@ -131,7 +132,7 @@ def _end(kernel, params, arguments, numbers, solution, first: bool) -> End:
     ts, observed, valid = _saved(kernel, params, final, t_end, arguments, numbers, solution, first)
     state: ControllerState = solution.controller_state
     stats = {name: solution.stats[name] for name in ("num_steps", "num_accepted_steps", "num_rejected_steps")}
-    stats["num_gradients"] = solvers.gradients_per_run(kernel.solver, jnp.asarray(solution.stats["num_steps"]))
+    stats["num_gradients"] = solvers.count_gradients(kernel.solver, jnp.asarray(solution.stats["num_steps"]), first)
     return End(
         params=final,
         t=t_end,
@@ -202,11 +203,12 @@ def _is_stiff(kernel, params, arguments, out_of_steps, dt) -> Bool[Array, ""]:
 
 def run_in_chunks(kernel: Kernel, params: list[Array], arguments: Arguments, numbers: Numbers) -> End:
     """Run as `run` does, some thousand steps at a time, with a progress bar between; Ctrl-C ends with a code."""
-    chunk = dataclasses.replace(kernel, max_steps=min(CHUNK, kernel.max_steps))
     end = None
     with bar("flow", total=1.0) as show:
         try:
-            while end is None or (bool(end.result == RESULTS.max_steps_reached) and _steps(end) < kernel.max_steps):
+            while end is None or _is_unfinished(kernel, end):
+                left = kernel.max_steps - (0 if end is None else _steps(end))
+                chunk = dataclasses.replace(kernel, max_steps=min(CHUNK, left))
                 end = _continue(chunk, params, arguments, numbers, end)
                 show(_fraction(numbers, end.t), f"t = {float(end.t):.3g}, {_steps(end)} steps")
         except KeyboardInterrupt:
@@ -235,6 +237,12 @@ def _continue(chunk: Kernel, params, arguments, numbers: Numbers, before: End | 
         valid=before.valid | after.valid,
         stats=stats,
     )
+
+
+def _is_unfinished(kernel: Kernel, end: End) -> bool:
+    """Return whether a run stands where it does only because its chunk was used up."""
+    used_up = bool((end.result == RESULTS.max_steps_reached) | (end.result == RESULTS.stiff))
+    return used_up and _steps(end) < kernel.max_steps
 
 
 def _steps(end: End) -> int:

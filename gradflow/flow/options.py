@@ -1,10 +1,11 @@
 """Checks and defaults of the numbers a flow is asked for: times and tolerances."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
-from gradflow.errors import FlowError, is_traced
+from gradflow.errors import FlowError, is_traced, shown, whole_number
+from gradflow.types import Number
 
 DEFAULT_RTOL = {"float64": 1e-8, "float32": 1e-4}
 KINKED_RTOL = {"float64": 1e-5, "float32": 1e-3}
@@ -12,7 +13,7 @@ SMALLEST_RTOL = {"float64": 1e-13, "float32": 1e-6}
 ATOL_OVER_RTOL = 1e-3
 
 
-def tolerances(rtol, atol, dtype, kinked: bool) -> tuple[ArrayLike, ArrayLike]:
+def tolerances(rtol, atol, dtype, kinked: bool) -> tuple[Number, Number]:
     """Return the tolerances of a run.
 
     Args:
@@ -28,20 +29,22 @@ def tolerances(rtol, atol, dtype, kinked: bool) -> tuple[ArrayLike, ArrayLike]:
         FlowError: if a tolerance is not positive or cannot be met in `dtype`.
     """
     name = np.dtype(dtype).name
-    if rtol is None:
-        rtol = (KINKED_RTOL if kinked else DEFAULT_RTOL)[name]
+    rtol = number("rtol", (KINKED_RTOL if kinked else DEFAULT_RTOL)[name] if rtol is None else rtol, dtype)
     smallest = SMALLEST_RTOL[name]
     if not is_traced(rtol) and not (smallest <= rtol < 1):
-        fix = "enable jax_enable_x64 and use a float64 model" if name == "float32" else "use a larger one"
-        raise FlowError(f"rtol is {rtol:g}, but {name} can meet only {smallest:g} <= rtol < 1: {fix}")
-    if atol is None:
-        atol = rtol * ATOL_OVER_RTOL
+        fix = (
+            "enable jax_enable_x64 and use a float64 model"
+            if rtol < smallest and name == "float32"
+            else "choose one there"
+        )
+        raise FlowError(f"rtol is {float(rtol):g}, but {name} can meet only {smallest:g} <= rtol < 1: {fix}")
+    atol = number("atol", rtol * ATOL_OVER_RTOL if atol is None else atol, dtype)
     if not is_traced(atol) and not (0 <= atol < np.inf):
-        raise FlowError(f"atol is {atol:g}: it must be finite and >= 0")
+        raise FlowError(f"atol is {float(atol):g}: it must be finite and >= 0")
     return rtol, atol
 
 
-def save_times(t0, t1, ts, dtype):
+def save_times(t0, t1, ts, dtype) -> tuple[Number, Number, Number]:
     """Check horizon and save times, and return them in the dtype of the run.
 
     Args:
@@ -56,22 +59,39 @@ def save_times(t0, t1, ts, dtype):
     Raises:
         FlowError: if t1 <= t0, or ts is empty, not increasing, repeated, not finite or outside [t0, t1].
     """
-    if not is_traced((t0, t1)):
-        if np.ndim(t0) or np.ndim(t1):
-            raise FlowError(f"t0 and t1 have shapes {np.shape(t0)} and {np.shape(t1)}: they must be scalars")
-        if not (np.isfinite(t0) and np.isfinite(t1) and t1 > t0):
-            raise FlowError(f"t1 is {float(t1):g} and t0 is {float(t0):g}: a flow needs finite times with t1 > t0")
-    t0, t1 = number(t0, dtype), number(t1, dtype)
-    ts = number(t1 if ts is None else ts, dtype)
+    t0, t1 = number("t0", t0, dtype), number("t1", t1, dtype)
+    if not is_traced((t0, t1)) and not (np.isfinite(t0) and np.isfinite(t1) and t1 > t0):
+        raise FlowError(f"t1 is {float(t1):g} and t0 is {float(t0):g}: a flow needs finite times with t1 > t0")
+    if ts is None:
+        return t0, t1, t1.reshape(1)
+    ts = _array("ts", ts, dtype)
     ts = ts.reshape(1) if ts.ndim == 0 else ts
     if not is_traced((ts, t0, t1)):
         _check_ts(np.asarray(ts), np.asarray(t0), np.asarray(t1))
     return t0, t1, ts
 
 
-def number(x, dtype):
-    """Return numbers as an array of `dtype`: on the host unless they are JAX's, which spares a transfer for each call."""
-    return x.astype(dtype) if isinstance(x, jax.Array) else np.asarray(x, dtype)
+def number(argument: str, x, dtype) -> Number:
+    """Return a number as a scalar array of `dtype`, or raise with the argument's name."""
+    x = _array(argument, x, dtype)
+    if x.ndim:
+        raise FlowError(f"{argument} has shape {x.shape}: give one number (map over several with jax.vmap)")
+    return x
+
+
+def _array(argument: str, x, dtype) -> Number:
+    """Return numbers as an array of `dtype`: on the host unless they are JAX's, which spares a transfer for each."""
+    if isinstance(x, jax.Array):
+        return x.astype(dtype)
+    if is_traced(x):
+        return jnp.asarray(x, dtype)
+    try:
+        values = np.asarray(x)
+    except ValueError:  # rows of different lengths
+        values = np.asarray(None)
+    if values.dtype.kind not in "biuf":
+        raise FlowError(f"{argument} is {shown(x)}: give {'real numbers' if argument == 'ts' else 'a real number'}")
+    return values.astype(dtype)
 
 
 def _check_ts(ts, t0, t1) -> None:
@@ -83,7 +103,9 @@ def _check_ts(ts, t0, t1) -> None:
     if late.size:
         i = int(late[0]) + 1
         what = "repeats" if ts[i] == ts[i - 1] else "is smaller than"
-        raise FlowError(f"ts[{i}] = {ts[i]:g} {what} ts[{i - 1}] = {ts[i - 1]:g}: save times must increase; use np.unique")
+        raise FlowError(
+            f"ts[{i}] = {ts[i]:g} {what} ts[{i - 1}] = {ts[i - 1]:g}: save times must increase; use np.unique"
+        )
     if ts[0] < t0 or ts[-1] > t1:
         i = 0 if ts[0] < t0 else ts.size - 1
         raise FlowError(f"ts[{i}] = {ts[i]:g} lies outside [t0, t1] = [{t0:g}, {t1:g}]: drop it or change the horizon")
@@ -103,10 +125,14 @@ def log_times(t_first: float, t1: float, n: int) -> np.ndarray:
     Raises:
         FlowError: if the range or the count is not usable.
     """
+    n = whole_number("n", n)
+    t_first, t1 = float(number("t_first", t_first, np.float64)), float(number("t1", t1, np.float64))
     if not (0 < t_first <= t1 < np.inf) or (t_first == t1 and n > 1):
-        raise FlowError(f"log_times needs 0 < t_first < t1, got t_first = {t_first!r}, t1 = {t1!r}")
-    if int(n) != n or n < 1:
-        raise FlowError(f"n is {n!r}: log_times needs a whole number of times, at least 1")
-    times = np.geomspace(t_first, t1, int(n))
+        raise FlowError(f"log_times needs 0 < t_first < t1, got t_first = {t_first:g}, t1 = {t1:g}")
+    times = np.geomspace(t_first, t1, n)
     times[0], times[-1] = (t_first, t1) if n > 1 else (t1, t1)
+    if (np.diff(times) <= 0).any():
+        raise FlowError(
+            f"n is {n}: so many times do not fit between t_first = {t_first!r} and t1 = {t1!r}; ask for fewer"
+        )
     return times

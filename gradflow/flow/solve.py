@@ -5,17 +5,20 @@ from collections.abc import Callable
 from typing import Any
 
 import diffrax
+import numpy as np
 from jaxtyping import PyTree
 
 from gradflow import activations
 from gradflow.callables import check_callable
-from gradflow.errors import FlowError, Interrupted, is_traced
+from gradflow.errors import FlowError, Interrupted, is_traced, shown, whole_number
 from gradflow.flow import kernel as kernels
 from gradflow.flow import options, solvers
 from gradflow.flow.events import Crossing
 from gradflow.flow.field import spread_rates
 from gradflow.problem import Structure, split
 from gradflow.trajectory import Trajectory, result_name
+
+_CHECKPOINTS = diffrax.RecursiveCheckpointAdjoint()
 
 
 def gradient_flow(
@@ -41,9 +44,9 @@ def gradient_flow(
 ) -> Trajectory:
     """Integrate theta' = -M grad L(theta) from `model` to time `t1`.
 
-    The flow is integrated adaptively in the dtype of the model. Numbers (times, tolerances, rates, data, initial values)
-    are arguments of the compiled kernel: changing them never compiles again. Under `jit`, `grad` and `vmap` nothing is
-    raised: read `result`.
+    The flow is integrated adaptively in the dtype of the model. Numbers (times, tolerances, rates, data, initial
+    values) are arguments of the compiled kernel: changing them never compiles again. Under `jit`, `grad` and `vmap`
+    nothing is raised: read `result`.
 
     Args:
         loss: `loss(model, args) -> scalar`. Define it once; hand data through `args`.
@@ -75,9 +78,11 @@ def gradient_flow(
     """
     problem = split(loss, model, args, trainable)
     _check_callables(observe, stop, event)
-    at_end = ts is None
-    t0, t1, ts = options.save_times(t0, t1, ts, problem.dtype)
-    rtol, atol = options.tolerances(rtol, atol, problem.dtype, kinked=not _smooth(problem.structure))
+    _check_adjoint(adjoint)
+    numbers = kernels.Numbers(
+        *options.save_times(t0, t1, ts, problem.dtype),
+        *options.tolerances(rtol, atol, problem.dtype, kinked=not _smooth(problem.structure)),
+    )
     kernel = kernels.Kernel(
         structure=problem.structure,
         observe=observe,
@@ -85,13 +90,14 @@ def gradient_flow(
         crossing=event.fn if event else None,
         direction=event.direction if event else None,
         solver=solvers.resolve(solver, sum(x.size for x in problem.params)),
-        adjoint=diffrax.RecursiveCheckpointAdjoint() if adjoint is None else adjoint,
-        max_steps=_whole(max_steps),
-        at_end=at_end,
+        adjoint=_CHECKPOINTS if adjoint is None else adjoint,
+        max_steps=whole_number("max_steps", max_steps),
+        at_end=ts is None,
     )
-    level = options.number(event.level if event else 0.0, problem.dtype)
+    level = options.number("event.level", event.level if event else 0.0, problem.dtype)
+    if not is_traced(level) and not np.isfinite(level):
+        raise FlowError(f"event.level is {float(level):g}: it must be finite")
     arguments = kernels.Arguments(problem.frozen, spread_rates(rates, model, problem), level)
-    numbers = kernels.Numbers(t0, t1, ts, *(options.number(x, problem.dtype) for x in (rtol, atol)))
     traced = is_traced((problem.params, arguments, numbers))
     if progress and not traced:
         end = kernels.run_in_chunks(kernel, problem.params, arguments, numbers)
@@ -114,22 +120,25 @@ def gradient_flow(
 @functools.lru_cache
 def _smooth(structure: Structure) -> bool:
     """Return whether the model holds no kinked activation; once for each structure, since it walks the model."""
-    nothing = [None] * len(structure.names)
+    nothing: list = [None] * len(structure.names)
     return activations.smooth(structure.join(nothing, nothing)[0])
 
 
 def _check_callables(observe: Callable | None, stop: Callable | None, event: Crossing | None) -> None:
     if not isinstance(event, Crossing | None):
-        raise FlowError(f"event is {event!r:.60}: give gradflow.Crossing(fn, level)")
+        raise FlowError(f"event is {shown(event)}: give gradflow.Crossing(fn, level)")
+    if event is not None and not isinstance(event.direction, bool | None):
+        raise FlowError(
+            f"event.direction is {shown(event.direction)}: give True (upwards), False (downwards) or None (both)"
+        )
     for name, function in (("observe", observe), ("stop", stop), ("event.fn", event.fn if event else None)):
         if function is not None:
             check_callable(name, function)
 
 
-def _whole(max_steps: int) -> int:
-    if isinstance(max_steps, bool) or int(max_steps) != max_steps or max_steps < 1:
-        raise FlowError(f"max_steps is {max_steps!r}: it must be a whole number, at least 1")
-    return int(max_steps)
+def _check_adjoint(adjoint: diffrax.AbstractAdjoint | None) -> None:
+    if not isinstance(adjoint, diffrax.AbstractAdjoint | None):
+        raise FlowError(f"adjoint is {shown(adjoint)}: give a Diffrax adjoint such as diffrax.ForwardMode()")
 
 
 def _raise_failure(trajectory: Trajectory) -> None:

@@ -1,7 +1,7 @@
 """Runge-Kutta steps written out stage by stage.
 
-Diffrax stacks the stages of a step and contracts them with the tableau, which compiles badly on a CPU: written out, each
-stage is one fused sum and the same step costs a half to a fifth. Tableau, dense output and results are Diffrax's.
+Diffrax stacks the stages of a step and contracts them with the tableau, which compiles badly on a CPU: written out,
+each stage is one fused sum and the same step costs a half to a fifth. Tableau, dense output and results are Diffrax's.
 """
 
 from typing import ClassVar
@@ -65,11 +65,11 @@ def _add(y0, dt, weights, stages):
 
 
 _BY_NAME = {
-    "auto": Tsit5,
-    "tsit5": Tsit5,
-    "dopri8": diffrax.Dopri8,
-    "kvaerno5": diffrax.Kvaerno5,
-    "kvaerno3": diffrax.Kvaerno3,
+    "auto": Tsit5(),
+    "tsit5": Tsit5(),
+    "dopri8": diffrax.Dopri8(),
+    "kvaerno5": diffrax.Kvaerno5(),
+    "kvaerno3": diffrax.Kvaerno3(),
 }
 
 
@@ -89,7 +89,7 @@ def resolve(solver: str | diffrax.AbstractSolver, size: int) -> diffrax.Abstract
     if isinstance(solver, str):
         if solver.lower() not in _BY_NAME:
             raise unknown("solver", solver, _BY_NAME)
-        solver = _BY_NAME[solver.lower()]()
+        solver = _BY_NAME[solver.lower()]
     if not isinstance(solver, diffrax.AbstractAdaptiveSolver):
         raise FlowError(f"solver is {solver!r}: give a name or an adaptive Diffrax solver such as diffrax.Dopri8()")
     if isinstance(solver, diffrax.AbstractImplicitSolver) and size > IMPLICIT_LIMIT:
@@ -100,12 +100,19 @@ def resolve(solver: str | diffrax.AbstractSolver, size: int) -> diffrax.Abstract
     return solver
 
 
-def gradients_per_run(solver: diffrax.AbstractSolver, num_steps):
-    """Return how many gradients of the loss an explicit solver took, its first step's choice (2) included; -1 if unknown."""
-    if isinstance(solver, Tsit5):
-        return 6 * num_steps + 3
+def count_gradients(solver: diffrax.AbstractSolver, num_steps, first: bool = True):
+    """Return how many gradients of the loss a run or a chunk of it took.
+
+    Args:
+        solver: of the run.
+        num_steps: steps, accepted or not.
+        first: whether the run starts here: two gradients choose the first step, and one of them is the first stage.
+
+    Returns:
+        The count; -1 for solvers whose cost is not a function of the number of steps.
+    """
     tableau = getattr(solver, "tableau", None)
-    if isinstance(solver, diffrax.AbstractERK) and tableau is not None:
-        stages = len(tableau.b_sol)
-        return (stages - 1) * num_steps + 3 if tableau.fsal else stages * num_steps + 2
-    return jnp.full_like(num_steps, -1)
+    if not isinstance(solver, Tsit5 | diffrax.AbstractERK) or tableau is None:
+        return jnp.full_like(num_steps, -1)
+    reused = int(tableau.fsal)  # the last stage of a step is the first of the next
+    return (len(tableau.b_sol) - reused) * num_steps + (2 if first else 0)

@@ -1,5 +1,6 @@
 """A deep linear network: the neighbour whose flow is known in closed form."""
 
+import itertools
 from collections.abc import Sequence
 
 import equinox as eqx
@@ -20,10 +21,12 @@ class DeepLinear(eqx.Module):
     matrices: tuple[Float[Array, "..."], ...]
 
     def __check_init__(self):
-        shapes = [getattr(w, "shape", None) for w in self.matrices]
+        shapes: list[tuple[int, ...]] = [getattr(w, "shape", ()) for w in self.matrices]
         if not shapes:
             raise FlowError("matrices is empty: a deep linear network needs at least one layer")
-        if None not in shapes and any(a[-2] != b[-1] for a, b in zip(shapes, shapes[1:], strict=False)):
+        if not any(shapes):  # one number a layer, as in a tree of rates
+            return
+        if min(map(len, shapes)) < 2 or any(a[-2] != b[-1] for a, b in itertools.pairwise(shapes)):
             raise FlowError(f"matrices have shapes {shapes}: rows of each must equal columns of the next")
 
     def __call__(self) -> Float[Array, " d"]:

@@ -69,7 +69,7 @@ def six_maps(activation: AbstractActivation, loss: str) -> Setting:
 
 
 def tied(dimension: int) -> Setting:
-    """Setting C: tied values, U = I, logistic loss, seed 42, step size .05, 1e4 steps; the paper has D = 10, 20, 50, 100."""
+    """Setting C: tied values, U = I, logistic loss, seed 42, step size .05, 1e4 steps; D = 10, 20, 50, 100."""
     target = _unit(np.random.RandomState(42).randn(dimension))
     draw = np.random.RandomState(42)
     draw.randn(dimension, dimension)

@@ -23,10 +23,10 @@ class ValueSoftmax(eqx.Module):
     activation: AbstractActivation = Softmax()
 
     def __check_init__(self):
-        shapes = [getattr(x, "shape", None) for x in (self.values, self.scores)]
-        if None not in shapes and (len(shapes[0]) < 2 or shapes[0][:-2] + shapes[0][-1:] != shapes[1]):
+        values, scores = (getattr(x, "shape", ()) for x in (self.values, self.scores))
+        if values and scores and (len(values) < 2 or values[:-2] + values[-1:] != scores):
             raise FlowError(
-                f"values has shape {shapes[0]} and scores has shape {shapes[1]}: expected (d, n) and (n,) with the same n"
+                f"values has shape {values} and scores has shape {scores}: expected (d, n) and (n,) with the same n"
             )
 
     @property
@@ -133,10 +133,10 @@ class TiedSoftmax(eqx.Module):
     activation: AbstractActivation = Softmax()
 
     def __check_init__(self):
-        shapes = [getattr(x, "shape", None) for x in (self.values, self.query)]
-        if None not in shapes and (len(shapes[0]) < 2 or not shapes[0][-1] == shapes[0][-2] == shapes[1][-1]):
+        values, query = (getattr(x, "shape", ()) for x in (self.values, self.query))
+        if values and query and (len(values) < 2 or not values[-1] == values[-2] == query[-1]):
             raise FlowError(
-                f"values has shape {shapes[0]} and query has shape {shapes[1]}: expected (d, d) and (d,) with the same d"
+                f"values has shape {values} and query has shape {query}: expected (d, d) and (d,) with the same d"
             )
 
     @property

@@ -243,6 +243,7 @@ def test_smooth_looks_inside_models():
     assert activations.smooth({"head": (activations.Softmax(), jnp.zeros(2))})
     assert not activations.smooth([activations.Softmax(), {"x": activations.Normalised(activations.ReLU())}])
     assert activations.smooth(jnp.zeros(2))
+    assert not activations.smooth({"activation": jax.nn.relu}) and activations.smooth({"activation": jax.nn.gelu})
 
 
 def test_only_weights_that_sum_to_one_say_so():
