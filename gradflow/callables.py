@@ -85,7 +85,8 @@ def _qualified_name(function: Any) -> str:
     return getattr(function, "__qualname__", type(function).__name__)
 
 
-_seen: dict[tuple, set[int]] = {}
+# By the identity of the code, which is kept alive: functions of equal text in two places are no remakes.
+_seen: dict[tuple, tuple[types.CodeType, set[int]]] = {}
 
 
 def _times_remade(function: Any) -> int:
@@ -97,7 +98,7 @@ def _times_remade(function: Any) -> int:
     if code is None:
         return 0
     wrapped = tuple(id(value) for value in _captured(function).values() if callable(value))
-    ids = _seen.setdefault((code, wrapped), set())
+    _, ids = _seen.setdefault((id(code), wrapped), (code, set()))
     before = len(ids)
     ids.add(id(function))
     return len(ids) if len(ids) > before else 0
