@@ -29,11 +29,12 @@ PLAIN_WIDTH = 160  # columns where the output is no terminal
 USAGE_TEXT = """\
 usage: gradflow COMMAND
 
-  gradflow list                                         names, titles and papers of the experiments
+  gradflow list                                         name, title, source and number of claims of each experiment
   gradflow run NAME [--preset quick|paper] [--out DIR] [--key value ...] [--overwrite | --resume]
                                                         run one: results, figures, verdicts and report.html
   gradflow run NAME --help                              every setting of an experiment, with its default
-  gradflow reproduce [NAME ...] [--out DIR]             run all and compare each verdict with the recorded one
+  gradflow reproduce [NAME ...] [--out DIR] [--overwrite]
+                                                        run all and compare each verdict with the recorded one
   gradflow citation                                     what to cite, as BibTeX
   gradflow --version
 """
@@ -110,7 +111,7 @@ def _list(words: list[str]) -> int:
     from rich.text import Text
 
     _expect_no_words("list", words)
-    heads = ("name", "what", "source", "claims")
+    heads = ("name", "title", "source", "claims")
     table = Table(*heads, box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
     for experiment in map(experiments.get, experiments.names()):
         cells = (experiment.title, experiment.source, str(len(experiment.recorded)))

@@ -2,11 +2,12 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 
 @contextlib.contextmanager
 def bar(label: str, total: float) -> Iterator[Callable[[float, str], None]]:
-    """Show a bar while the block runs.
+    """Show a bar on the terminal (standard error) or in the notebook while the block runs; elsewhere nothing.
 
     Args:
         label: what is running.
@@ -18,7 +19,7 @@ def bar(label: str, total: float) -> Iterator[Callable[[float, str], None]]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"), TimeRemainingColumn())
-    with Progress(*columns, transient=True) as progress:
+    with Progress(*columns, transient=True, **_place()) as progress:
         task = progress.add_task(label, total=total, note="compiling")
         yield lambda done, note="": progress.update(task, completed=done, note=note)
 
@@ -35,7 +36,7 @@ def no_bar() -> Iterator[Callable[[float, str], None]]:
 
 @contextlib.contextmanager
 def stages(label: str) -> Iterator[Callable[[str, int, int], None]]:
-    """Show on the terminal which part of an experiment runs while the block does; where there is no terminal, nothing.
+    """Show which part of an experiment runs while the block does, where `bar` would show one.
 
     Args:
         label: what is running.
@@ -43,12 +44,18 @@ def stages(label: str) -> Iterator[Callable[[str, int, int], None]]:
     Yields:
         `show(part, done, parts)`: what runs next, after how many parts, of how many.
     """
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    console = Console(stderr=True)
     text = TextColumn("{task.description}"), TextColumn("{task.fields[part]}", style="dim")
     columns = (SpinnerColumn(), text[0], BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), text[1])
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with Progress(*columns, transient=True, **_place()) as progress:
         task = progress.add_task(label, total=None, part="")
         yield lambda part, done, parts: progress.update(task, total=parts, completed=done, part=part)
+
+
+def _place() -> dict[str, Any]:
+    """Return where a bar is drawn, and whether: never into a file or a pipe, and never among results on stdout."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    return {"console": console, "disable": not (console.is_interactive or console.is_jupyter)}

@@ -8,7 +8,7 @@ import optax
 import gradflow as gf
 from gradflow.descent import solve as descent
 from gradflow.flow import kernel
-from gradflow.progress import bar, no_bar
+from gradflow.progress import bar, no_bar, stages
 
 
 def square_norm(model, args):
@@ -19,6 +19,21 @@ def test_a_bar_can_be_moved():
     with bar("flow", total=2.0) as show:
         assert show(1.0, "half") is None
         show(2.0)
+
+
+def test_a_bar_is_drawn_on_standard_error_and_never_into_a_pipe(capsys, monkeypatch):
+    def run_both():
+        with bar("flow", total=2.0) as show, stages("toy") as watch:
+            show(1.0, "half")
+            watch("figures", 1, 2)
+        return capsys.readouterr()
+
+    piped = run_both()
+    assert piped.out == piped.err == ""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    drawn = run_both()
+    assert drawn.out == "" and "flow" in drawn.err and "figures" in drawn.err
 
 
 def test_no_bar_prints_nothing(capfd):

@@ -10,6 +10,7 @@ from typing import Any
 from gradflow.experiments import folder
 from gradflow.experiments.base import Claim, Experiment, Stage
 from gradflow.experiments.record import now, record
+from gradflow.experiments.settings import check_settings
 from gradflow.experiments.writer import Writer, open_run
 
 Watch = Callable[[str, int, int], None]  # (what runs, how many parts are done, of how many)
@@ -45,9 +46,10 @@ def run(
         The claims. A run that ends early raises, and leaves every recorded claim as "not tested".
 
     Raises:
-        FlowError: if the folder cannot be used, or a stage fails.
+        FlowError: if a setting or the folder cannot be used, or a stage fails.
         KeyboardInterrupt: on Ctrl-C, after what was finished is safe.
     """
+    check_settings(config)
     description = record(experiment, config, preset)
     with open_run(Path(path), description, overwrite=overwrite, resume=resume) as writer:
         try:

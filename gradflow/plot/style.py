@@ -60,7 +60,7 @@ def style() -> Iterator[None]:
         Nothing.
     """
     import matplotlib
-    from cycler import cycler
+    from matplotlib.rcsetup import cycler
 
     with matplotlib.rc_context(cast(Any, _SETTINGS | {"axes.prop_cycle": cycler(color=CYCLE)})):
         yield

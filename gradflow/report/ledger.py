@@ -1,5 +1,6 @@
 """The page over all reports: every claim, its verdict here, and the recorded one."""
 
+import html
 import json
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,7 @@ def _experiment(experiment: dict[str, str], rows: list[dict[str, Any]]) -> str:
 
 def _row(row: dict[str, Any]) -> list[str]:
     return [
-        f'<span class="statement">{text(row["statement"])}</span><code class="id">{text(row["id"])}</code>',
+        f'<span class="statement">{text(row["statement"])}</span><code class="id">{html.escape(row["id"])}</code>',
         verdict(row["verdict"]),
         verdict(row["recorded"]) if not row["agrees"] else f'<span class="same">{text(row["recorded"])}</span>',
         text(row["paper"]),

@@ -13,6 +13,10 @@ VERDICTS = {
     "does not hold": ("fails", "✗", "do not hold"),
     "not tested": ("untested", "○", "not tested"),
 }
+# What claims and captions can only type, after escaping.
+SIGNS = {"-&gt;": "→", "&gt;=": "≥", "&lt;=": "≤", " - ": " − ", "int |": "∫\u00a0|"}
+GREEK = {"beta": "β", "gamma": "γ", "epsilon": "ε", "eta": "η", "kappa": "κ", "lambda": "λ", "sigma": "σ", "tau": "τ"}
+_GREEK = re.compile(rf"(?<![\w-])({'|'.join(GREEK)})(?![^\W_]|-)")
 
 
 def frame(title: str, body: Iterable[str]) -> str:
@@ -37,7 +41,7 @@ def frame(title: str, body: Iterable[str]) -> str:
 
 
 def text(value: object) -> str:
-    """Return text as HTML: code between backticks; elsewhere `a_i` with an index and `x^2` with a power."""
+    """Return text as HTML: code between backticks; elsewhere `a_i`, `x^2`, `tau`, `->` and the like as formulas."""
     parts = html.escape(str(value)).split("`")
     if len(parts) % 2 == 0:  # a backtick without its fellow
         parts = ["`".join(parts)]
@@ -45,6 +49,9 @@ def text(value: object) -> str:
 
 
 def _formulas(part: str) -> str:
+    part = _GREEK.sub(lambda name: GREEK[name[1]], part)
+    for typed, sign in SIGNS.items():
+        part = part.replace(typed, sign)
     part = re.sub(r"(?<![^\W_])([^\W\d_])_(\w+)", r"\1<sub>\2</sub>", part)
     return re.sub(r"(?<=[\w>)|])\^(-?\w+)", r"<sup>\1</sup>", part)
 

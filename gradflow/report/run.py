@@ -67,7 +67,7 @@ def _header(folder: Path, config: dict[str, Any], claims: list[dict[str, Any]]) 
 def _claims(claims: list[dict[str, Any]]) -> str:
     rows = [
         [
-            f'<span class="statement">{text(claim["statement"])}</span><code class="id">{text(claim["id"])}</code>',
+            f'<span class="statement">{text(claim["statement"])}</span>{_code(claim["id"], "id")}',
             verdict(claim["verdict"]),
             text(claim["paper"]),
             text(claim["measured"]),
@@ -83,23 +83,24 @@ def _figures(folder: Path, figures: list[dict[str, str]]) -> str:
 
 
 def _figure(folder: Path, figure: dict[str, str]) -> str:
-    drawing = (folder / f"{figure['name']}.svg").read_bytes()
+    name = figure["name"]
+    drawing = (folder / f"{name}.svg").read_bytes()
     width = re.search(rb'<svg[^>]*\swidth="([\d.]+)pt"', drawing)
     points = float(width[1]) if width else WIDE_POINTS
     kind, data = ("svg+xml", drawing)
     if len(drawing) > MAX_SVG:
-        kind, data = "png", (folder / f"{figure['name']}.png").read_bytes()
+        kind, data = "png", (folder / f"{name}.png").read_bytes()
     source = f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
     return (
         f'<figure class="{"wide" if points > WIDE_POINTS else "narrow"}"><h3>{text(figure["title"])}</h3>'
         f'<div class="paper" tabindex="0"><img alt="{html.escape(figure["alt"])}" '
         f'style="--width:{points / 72 * SCALE:.2f}in" src="{source}"></div>'
-        f"<figcaption>{text(figure['caption'])} <code>figures/{text(figure['name'])}.svg</code></figcaption></figure>"
+        f"<figcaption>{text(figure['caption'])} {_code(f'figures/{name}.svg')}</figcaption></figure>"
     )
 
 
 def _values(values: dict[str, Any]) -> str:
-    rows = [[f"<code>{text(name)}</code>", text(_shown(value))] for name, value in values.items()]
+    rows = [[_code(name), html.escape(_shown(value))] for name, value in values.items()]
     return table("values", ["Name", "Value"], rows)
 
 
@@ -118,6 +119,10 @@ def _minute(moment: str) -> str:
 def _circumstances(config: dict[str, Any]) -> dict[str, Any]:
     times = {name: _minute(config[name]) for name in ("started", "finished") if config[name]}
     return {**config["versions"], "precision": config["precision"], "device": config["device"], **times}
+
+
+def _code(name: str, kind: str = "") -> str:
+    return f'<code class="{kind}">{html.escape(name)}</code>' if kind else f"<code>{html.escape(name)}</code>"
 
 
 def _listing(code: str) -> str:

@@ -139,6 +139,9 @@ def test_text_is_escaped_and_backticks_are_code():
 
 
 def test_indices_and_powers_are_set_as_such():
-    assert text("1 - s_max, |v_i|^2") == "1 - s<sub>max</sub>, |v<sub>i</sub>|<sup>2</sup>"
+    assert text("1 - s_max, |v_i|^2") == "1 − s<sub>max</sub>, |v<sub>i</sub>|<sup>2</sup>"
+    assert text("t L -> 1, u_1 >= z, x < y") == "t L → 1, u<sub>1</sub> ≥ z, x &lt; y"
+    assert text("tau = int |g| dt, lambda_min") == "τ = ∫\u00a0|g| dt, λ<sub>min</sub>"
+    assert text("theta, beta-VAE, `tau -> 1`") == "theta, beta-VAE, <code>tau -&gt; 1</code>"
     assert text("x^-1 (a + b)^n") == "x<sup>-1</sup> (a + b)<sup>n</sup>"
     assert text("results_zarr, loss_name, __init__, ^2") == "results_zarr, loss_name, __init__, ^2"

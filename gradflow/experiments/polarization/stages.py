@@ -125,7 +125,7 @@ def controls(config: Config, workspace: Path) -> Arrays:
 
 
 def law_residuals(config: Config, workspace: Path) -> Arrays:
-    """Evaluate the laws of facts section 3 that setting A can show, along the flow and along the descent."""
+    """Evaluate the laws of `gradflow.laws.polarization` that setting A can show, along the flow and the descent."""
     setting = paper.logistic()
     along = _flow(config)
     flow_laws = _residuals(along.observed, along.ts, setting.args)

@@ -1,4 +1,4 @@
-"""The laws that setting A can show (facts of arXiv 2603.06248, section 3), each with its residual along the run."""
+"""The laws that setting A can show, numbered as in `gradflow.laws.polarization`, with their residuals along the run."""
 
 from typing import NamedTuple
 
