@@ -1,12 +1,14 @@
 """How far the optimiser is from the flow, at matched times t = step size x step."""
 
+from numbers import Real
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from gradflow.errors import FlowError, leaf_name
+from gradflow.errors import FlowError, leaf_name, shown
 from gradflow.trajectory import Trajectory
 
 MATCH = 1e-9  # relative distance of two times that count as one
@@ -40,8 +42,8 @@ def flow_descent_gap(flow: Trajectory, descent: Trajectory, step_size: float) ->
     Raises:
         FlowError: if the observables differ in structure, or no save time is common.
     """
-    if not np.isfinite(step_size) or step_size <= 0:
-        raise FlowError(f"step_size is {step_size!r}: it must be positive and finite")
+    if np.ndim(step_size) or not isinstance(step_size, Real | jax.Array | np.ndarray) or not 0 < step_size < np.inf:
+        raise FlowError(f"step_size is {shown(step_size)}: it must be one positive and finite number")
     flow_ts, descent_ts = np.asarray(flow.ts, np.float64), np.asarray(descent.ts, np.float64) * step_size
     pairs = _matches(flow_ts, descent_ts, np.asarray(flow.valid), np.asarray(descent.valid))
     if not len(pairs):
@@ -80,7 +82,9 @@ def gap_order(step_sizes: Float[Array, " E"], gaps: Float[Array, "E ..."]) -> Fl
 
 
 def _matches(a: np.ndarray, b: np.ndarray, a_valid: np.ndarray, b_valid: np.ndarray) -> np.ndarray:
-    nearest = np.abs(b[None, :] - a[:, None]).argmin(axis=1)
+    right = np.searchsorted(b, a).clip(0, len(b) - 1)
+    left = np.maximum(right - 1, 0)
+    nearest = np.where(np.abs(a - b[left]) <= np.abs(b[right] - a), left, right)
     close = np.abs(b[nearest] - a) <= MATCH * np.abs(a)
     keep = close & a_valid & b_valid[nearest]
     return np.stack([np.flatnonzero(keep), nearest[keep]], axis=1)

@@ -42,9 +42,11 @@ class Trajectory(eqx.Module, Generic[Model]):
         return result_name(self.result)
 
     @property
-    def message(self) -> str:
-        """The sentence that explains the result code."""
-        return RESULTS[self.result] or "The run reached its end."
+    def message(self) -> Any:
+        """The sentence that explains the result code; an array of them for several members."""
+        names = np.asarray(self.status)
+        sentences = [RESULTS[RESULTS._name_to_item[name]] or "The run reached its end." for name in names.ravel()]
+        return np.array(sentences).reshape(names.shape) if names.ndim else sentences[0]
 
 
 def result_name(result: RESULTS) -> Any:

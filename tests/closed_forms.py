@@ -39,7 +39,7 @@ def quadratic(size: int = 4, condition: float = 30.0) -> System:
 
 
 def margin_loss(model, direction):
-    """-<b*, V s>: the loss whose time is the clock of facts section 3."""
+    """-<b*, V s>: the loss whose time is the clock tau of law 6."""
     return -direction @ model()
 
 

@@ -8,12 +8,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import gradflow as gf
 from gradflow.models import ValueSoftmax
 
 SEEDS = 20
+SIZES = (1, 2, 3, 8, 32)
 SHAPES = ((2, 1), (1, 2), (8, 3), (3, 8), (32, 32))  # (d, n): each size on both axes
+EVERY_SHAPE = tuple((d, n) for d in SIZES for n in SIZES)
 ROWS = 41  # save times of every flow, so that flows of one shape share a kernel
 RTOL = 1e-10
 
@@ -26,6 +29,11 @@ class Batch(NamedTuple):
     data: Any  # member axis first
     direction: jax.Array  # (M, d)
     ts: np.ndarray
+
+
+def slow_beyond(quick, cases) -> list:
+    """The cases as parameters of a test; those that are not `quick` are marked slow."""
+    return [case if case in quick else pytest.param(*case, marks=pytest.mark.slow) for case in cases]
 
 
 def unit_samples(key, d: int, members: int = SEEDS, label: float = 1.0) -> gf.types.Data:
@@ -80,6 +88,24 @@ def flow(loss, models, data, ts, *, rtol=RTOL, rates=None, solver="tsit5", train
     runs = _kernel(loss, solver, trainable)(models, data, ts, jnp.asarray(rtol), rates)
     assert bool(runs.valid.all()), runs.result
     return runs.observed
+
+
+@eqx.filter_jit
+def _ends(loss, models, data, horizons, rtol, solver):
+    def one(model, sample):
+        return eqx.filter_vmap(
+            lambda end: gf.gradient_flow(loss, model, sample, t1=end, rtol=rtol, solver=solver).final
+        )(horizons)
+
+    return eqx.filter_vmap(one, in_axes=eqx.if_array(0))(models, data)
+
+
+def ends(loss, models, data, horizons, *, rtol=RTOL, solver="dopri8") -> ValueSoftmax:
+    """The start and the ends of runs of several horizons, (M, 1 + H, ...): accepted steps, no dense output."""
+    final = _ends(loss, models, data, jnp.asarray(horizons, float), jnp.asarray(rtol), solver)
+    path = jax.tree.map(lambda a, b: jnp.concatenate([a[:, None], b], 1) if eqx.is_array(a) else a, models, final)
+    assert bool(jnp.isfinite(path.scores).all())
+    return path
 
 
 @functools.cache

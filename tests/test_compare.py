@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gradflow as gf
+from gradflow import compare
 
 
 def square_norm(model, args):
@@ -149,3 +150,21 @@ def test_log_steps(steps, n):
 def test_log_steps_refuses(arguments):
     with pytest.raises(gf.FlowError, match="it must be a whole number, at least 1"):
         gf.log_steps(*arguments)
+
+
+@pytest.mark.parametrize("step_size", [0.0, -0.1, np.inf, np.nan, "x", None, np.array([0.1, 0.2])])
+def test_unusable_step_size(step_size):
+    with pytest.raises(gf.FlowError, match=r"step_size is .*: it must be one positive and finite number"):
+        gf.flow_descent_gap(flow([1.0]), descent(0.1, [10]), step_size)
+
+
+@given(
+    st.lists(st.integers(0, 60), min_size=1, max_size=8, unique=True),
+    st.lists(st.integers(0, 60), min_size=1, max_size=8, unique=True),
+)
+def test_matched_times_are_the_common_ones(a, b):
+    """Also for long runs: no table of every time against every other."""
+    a, b = np.sort(a), np.sort(b)
+    pairs = compare._matches(0.1 * a, 0.1 * b * (1 + 1e-12), np.ones(len(a), bool), b != 7)
+    expected = [(i, int(np.flatnonzero(b == x)[0])) for i, x in enumerate(a) if x in b and x != 7]
+    np.testing.assert_array_equal(pairs, np.reshape(expected, (-1, 2)))

@@ -1,6 +1,6 @@
 """What a score -> weight map is, the families of maps, and the masking that all of them share.
 
-The conserved primitives are those of "softmax polarization" (arXiv 2603.06248), section 3 of its facts: for an
+The conserved primitives are those of law 3 in `gradflow.laws.polarization` (model: arXiv 2603.06248): for an
 elementwise map f, F' = f / f'.
 """
 
@@ -88,7 +88,7 @@ class AbstractActivation(eqx.Module):
         """Return the conserved primitive F at each score, or None where there is none.
 
         Under gradient flow of L(V s), with s = act(a), a normalised map conserves sum_i F(a_i), and an unnormalised
-        one |v_i|^2 / 2 - F(a_i) for each i (law 3 of the facts). The constant of integration is free.
+        one |v_i|^2 / 2 - F(a_i) for each i (law 3 in `gradflow.laws`). The constant of integration is free.
         """
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -128,9 +129,18 @@ def _update(kernel: Kernel, state: State, inputs: Inputs) -> tuple[list[Array], 
     extra = {}
     if isinstance(kernel.optimizer, optax.GradientTransformationExtraArgs):
         extra = {"value": value, "grad": gradient, "value_fn": lambda model: loss(jax.tree.leaves(model))}
+        extra = _accepted(kernel.optimizer.update, extra)
     params = kernel.structure.moving(state.params)
     updates, optimizer = kernel.optimizer.update(gradient, state.optimizer, params, **extra)
     return jax.tree.leaves(updates), optimizer
+
+
+def _accepted(update: Callable, extra: dict[str, Any]) -> dict[str, Any]:
+    """Return the keyword arguments that `update` takes; some of Optax's own name theirs and refuse the rest."""
+    parameters = inspect.signature(update).parameters
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return extra
+    return {name: value for name, value in extra.items() if name in parameters}
 
 
 def _loss_at(kernel: Kernel, step, inputs: Inputs) -> Callable[[list[Array]], Array]:

@@ -46,10 +46,10 @@ def canonical(optimizer: optax.GradientTransformation) -> optax.GradientTransfor
 
 def _fingerprint(value: Any) -> Any:
     """Describe a value by what it computes: Optax's own functions by code and closure, everything else by identity."""
-    if isinstance(value, types.FunctionType) and (value.__module__ or "").partition(".")[0] == "optax":
+    if isinstance(value, types.FunctionType) and _is_from_optax(value):
         cells = tuple(_fingerprint(_contents(cell)) for cell in value.__closure__ or ())
         defaults = _fingerprint((value.__defaults__, value.__kwdefaults__))
-        return "function", value.__code__, cells, defaults
+        return "function", value.__globals__["__name__"], value.__code__, cells, defaults
     if isinstance(value, (bool, int, float, str, bytes, type(None))):
         return type(value).__name__, value
     if isinstance(value, (tuple, list)):
@@ -57,6 +57,11 @@ def _fingerprint(value: Any) -> Any:
     if isinstance(value, dict):
         return "dict", tuple((key, _fingerprint(item)) for key, item in value.items())
     return _Identity(value)
+
+
+def _is_from_optax(function: types.FunctionType) -> bool:
+    """Return whether a function was written in Optax: `functools.wraps` copies `__module__`, never the globals."""
+    return function.__globals__.get("__name__", "").partition(".")[0] == "optax"
 
 
 def _contents(cell: types.CellType) -> Any:

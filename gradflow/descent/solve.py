@@ -78,7 +78,7 @@ def gradient_descent(
     steps, save_at = _checked_steps(steps, save_at)
     _check_batches(batches, key, args)
     kernel = kernels.Kernel(problem.structure, canonical(optimizer), observe, batches)
-    inputs = kernels.Inputs(problem.frozen, jnp.asarray(save_at), key)
+    inputs = kernels.Inputs(problem.frozen, jnp.asarray(save_at), None if batches is None else key)
     state = kernels.start(kernel, problem.params, inputs)
     result = RESULTS.successful
     if not bool(state.finite):

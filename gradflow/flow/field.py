@@ -1,5 +1,7 @@
 """The gradient flow as a Diffrax term: theta' = -M grad L(theta)."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
@@ -10,9 +12,7 @@ from gradflow.problem import Problem, Structure
 from gradflow.types import Number
 
 
-def velocity(
-    structure: Structure, params: list[Array], frozen: list[Array], rates: list[Number] | None
-) -> list[Array]:
+def velocity(structure: Structure, params: list[Array], frozen: list[Array], rates: list[Number] | None) -> list[Array]:
     """Return theta' = -rate * grad L; NaN everywhere when the loss itself is not finite.
 
     Poisoning matters: a loss may turn NaN where its gradient stays finite, and the step is then refused like any other
@@ -23,6 +23,39 @@ def velocity(
     if rates is None:
         return [(poison - g).astype(p.dtype) for g, p in zip(gradient, params, strict=True)]
     return [(poison - r * g).astype(p.dtype) for r, g, p in zip(rates, gradient, params, strict=True)]
+
+
+def guarded_velocity(
+    structure: Structure, params: list[Array], frozen: list[Array], rates: list[Number] | None, anchor: list[Array]
+) -> list[Array]:
+    """Return the same velocity, with derivatives that stay finite where the velocity is not.
+
+    A step that left the domain of the loss is refused, but reverse mode still multiplies its derivative by the zero
+    cotangent, and 0 * NaN is NaN: there the derivative is taken at `anchor` instead.
+
+    Args:
+        structure: of the problem.
+        params: moving arrays.
+        frozen: fixed arrays.
+        rates: one a moving array, or None.
+        anchor: moving arrays at which the loss is finite, such as those at the start.
+    """
+
+    @jax.custom_jvp
+    def field(params, frozen, rates, anchor):
+        del anchor
+        return velocity(structure, params, frozen, rates)
+
+    @field.defjvp
+    def _(primals, tangents):
+        params, frozen, rates, anchor = primals
+        out = velocity(structure, params, frozen, rates)
+        finite = jnp.stack([jnp.isfinite(v).all() for v in out]).all()
+        safe = [jnp.where(finite, p, a) for p, a in zip(params, anchor, strict=True)]
+        _, change = jax.jvp(functools.partial(velocity, structure), (safe, frozen, rates), tangents[:3])
+        return out, [jnp.where(finite, c, 0) for c in change]
+
+    return field(params, frozen, rates, anchor)
 
 
 def spread_rates(rates: PyTree | None, model: PyTree, problem: Problem) -> list[Number] | None:

@@ -13,10 +13,10 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from gradflow.flow import events, solvers
 from gradflow.flow.controller import ControllerState, FlowController
-from gradflow.flow.field import velocity
+from gradflow.flow.field import guarded_velocity, velocity
 from gradflow.problem import Structure, check_loss
 from gradflow.progress import bar
-from gradflow.trajectory import blank, observed_arrays
+from gradflow.trajectory import blank, is_successful, observed_arrays
 from gradflow.types import RESULTS, Number
 
 CHUNK = 2048  # steps between two updates of the progress bar
@@ -43,11 +43,15 @@ class Kernel:
 
 
 class Arguments(NamedTuple):
-    """What the field and the events read besides the moving arrays."""
+    """What the field and the events read besides the moving arrays.
+
+    The anchor is set when a run starts: moving arrays at which the loss is finite.
+    """
 
     frozen: list[Array]
     rates: list[Number] | None
     level: Number
+    anchor: list[Array] | None = None
 
 
 class Numbers(NamedTuple):
@@ -103,15 +107,15 @@ def _solve(kernel, params, arguments, numbers, resume, chunked) -> diffrax.Solut
     if not kernel.at_end:
         subs.append(diffrax.SubSaveAt(ts=numbers.ts, fn=functools.partial(_observe, kernel)))
     return diffrax.diffeqsolve(
-        diffrax.ODETerm(lambda t, y, args: velocity(kernel.structure, y, args.frozen, args.rates)),
+        diffrax.ODETerm(lambda t, y, args: guarded_velocity(kernel.structure, y, args.frozen, args.rates, args.anchor)),
         kernel.solver,
         numbers.t0,
         numbers.t1,
         None if resume is None else resume.controller_state.dt,
         params,
-        arguments,
+        arguments._replace(anchor=jax.lax.stop_gradient(params)),
         saveat=diffrax.SaveAt(subs=subs, controller_state=True, solver_state=chunked),
-        stepsize_controller=FlowController(rtol=numbers.rtol, atol=numbers.atol),
+        stepsize_controller=FlowController(rtol=numbers.rtol, atol=numbers.atol, keep=kernel.crossing is not None),
         event=events.build(kernel.structure, kernel.stop, kernel.crossing, kernel.direction),
         adjoint=kernel.adjoint,
         max_steps=kernel.max_steps,
@@ -128,7 +132,7 @@ def _observe(kernel: Kernel, t, params, arguments: Arguments):
 
 
 def _end(kernel, params, arguments, numbers, solution, first: bool) -> End:
-    t_end, final = solution.ts[0][0], [y[0] for y in solution.ys[0]]
+    t_end, final = _last_state(solution)
     ts, observed, valid = _saved(kernel, params, final, t_end, arguments, numbers, solution, first)
     state: ControllerState = solution.controller_state
     stats = {name: solution.stats[name] for name in ("num_steps", "num_accepted_steps", "num_rejected_steps")}
@@ -143,6 +147,15 @@ def _end(kernel, params, arguments, numbers, solution, first: bool) -> End:
         stats=stats,
         resume=None if solution.solver_state is None else Resume(solution.solver_state, state),
     )
+
+
+def _last_state(solution) -> tuple[Float[Array, ""], list[Array]]:
+    """Return time and state at the end; of a run that failed, those after its last accepted step."""
+    end, accepted = (solution.ts[0][0], [y[0] for y in solution.ys[0]]), solution.controller_state.accepted
+    if accepted is None:
+        return end
+    good = is_successful(RESULTS.promote(solution.result))
+    return jax.tree.map(lambda a, b: jnp.where(good, a, b), end, accepted)
 
 
 def _saved(kernel, params, final, t_end, arguments, numbers, solution, first: bool):
@@ -186,16 +199,16 @@ def _is_stiff(kernel, params, arguments, out_of_steps, dt) -> Bool[Array, ""]:
 
     def spectral_radius():
         base, root_eps = field(params), jnp.sqrt(jnp.finfo(dt.dtype).eps)
+        size = root_eps * (1 + norm(params))
 
         def body(_, carry):
-            direction, _ = carry
-            size = root_eps * (1 + norm(params)) / jnp.maximum(norm(direction), 1e-30)
-            moved = field([p + size * d for p, d in zip(params, direction, strict=True)])
+            direction, length = carry  # kept at length one: its powers would overflow
+            moved = field([p + size * d / length for p, d in zip(params, direction, strict=True)])
             change = [(m - b) / size for m, b in zip(moved, base, strict=True)]
-            return change, norm(change) / jnp.maximum(norm(direction), 1e-30)
+            return change, jnp.maximum(norm(change), jnp.finfo(dt.dtype).tiny)
 
         start = [jnp.cos(jnp.arange(p.size, dtype=p.dtype)).reshape(p.shape) for p in params]
-        return jax.lax.fori_loop(0, POWER_ITERATIONS, body, (start, jnp.zeros_like(dt)))[1]
+        return jax.lax.fori_loop(0, POWER_ITERATIONS, body, (start, norm(start)))[1]
 
     radius = jax.lax.cond(out_of_steps, spectral_radius, lambda: jnp.zeros_like(dt))
     return out_of_steps & (radius * dt > STABILITY_LIMIT)

@@ -6,7 +6,7 @@ from typing import Any
 
 import diffrax
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 from gradflow import activations
 from gradflow.callables import check_callable
@@ -18,7 +18,7 @@ from gradflow.flow.field import spread_rates
 from gradflow.problem import Structure, split
 from gradflow.trajectory import Trajectory, result_name
 
-_CHECKPOINTS = diffrax.RecursiveCheckpointAdjoint()
+CHECKPOINT_BYTES = 2**27  # memory of the states that reverse mode keeps, for one member
 
 
 def gradient_flow(
@@ -55,7 +55,8 @@ def gradient_flow(
         t1: horizon, up to 1e20 and beyond in float64.
         t0: start.
         ts: save times `(T,)`, increasing, within [t0, t1]; the first may be t0. None saves at the end only.
-        observe: `observe(t, model, args) -> pytree of arrays`, saved at each of `ts`. None saves the model.
+        observe: `observe(t, model, args) -> pytree of arrays`, saved at each of `ts`. None saves the model, with
+            arrays that do not move repeated; for large ones observe what you need.
         rates: positive multipliers M: a scalar, a tree prefix of `model`, or `{"leaf name": number}`.
         trainable: which leaves move, a filter spec as in `equinox.partition`. None: all inexact arrays.
         solver: `"auto"` or `"tsit5"` (explicit, order 5), `"dopri8"` (order 8, for 1e-10 and below), `"kvaerno5"` and
@@ -65,8 +66,9 @@ def gradient_flow(
         max_steps: steps after which the run ends with a code.
         stop: `stop(t, model, args) -> bool`, checked on accepted steps; ends the run.
         event: a `Crossing`; ends the run at the time of the crossing, refined on the dense output.
-        adjoint: how reverse mode goes through the solve; None: `diffrax.RecursiveCheckpointAdjoint()`. For forward mode
-            (few inputs, many outputs) use `diffrax.ForwardMode()`.
+        adjoint: how reverse mode goes through the solve; None: `diffrax.RecursiveCheckpointAdjoint` with as many states
+            as fit in 128 MiB (16 to 1,024 of them). For forward mode (few inputs, many outputs) use
+            `diffrax.ForwardMode()`.
         throw: raise a `FlowError` that carries the trajectory when the run fails.
         progress: show a bar (log time for long horizons).
 
@@ -90,7 +92,7 @@ def gradient_flow(
         crossing=event.fn if event else None,
         direction=event.direction if event else None,
         solver=solvers.resolve(solver, sum(x.size for x in problem.params)),
-        adjoint=_CHECKPOINTS if adjoint is None else adjoint,
+        adjoint=_checkpoints(problem.params) if adjoint is None else adjoint,
         max_steps=whole_number("max_steps", max_steps),
         at_end=ts is None,
     )
@@ -139,6 +141,15 @@ def _check_callables(observe: Callable | None, stop: Callable | None, event: Cro
 def _check_adjoint(adjoint: diffrax.AbstractAdjoint | None) -> None:
     if not isinstance(adjoint, diffrax.AbstractAdjoint | None):
         raise FlowError(f"adjoint is {shown(adjoint)}: give a Diffrax adjoint such as diffrax.ForwardMode()")
+
+
+def _checkpoints(params: list[Array]) -> diffrax.AbstractAdjoint:
+    """Return the adjoint that keeps as many states as fit; Diffrax's own count looks at `max_steps` alone.
+
+    A state is the parameters and their velocity.
+    """
+    fitting = CHECKPOINT_BYTES // sum(2 * x.nbytes for x in params)
+    return diffrax.RecursiveCheckpointAdjoint(checkpoints=min(max(fitting, 16), 1024))
 
 
 def _raise_failure(trajectory: Trajectory) -> None:

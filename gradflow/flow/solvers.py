@@ -51,7 +51,7 @@ class Tsit5(diffrax.AbstractAdaptiveSolver):
             y1 = _add(y0, dt, weights, stages)
             stages.append(terms.vf(t0 + float(c) * dt, y1, args))
         error = jax.tree.map(lambda *k: dt * _sum(self.tableau.b_error, k), *stages)
-        k = jax.tree.map(lambda *k: dt * jnp.stack(k), *stages)
+        k = jax.tree.map(lambda *k: _times(dt, jnp.stack(k)), *stages)
         return y1, error, {"y0": y0, "y1": y1, "k": k}, stages[-1], diffrax.RESULTS.successful
 
 
@@ -61,7 +61,12 @@ def _sum(weights, stages):
 
 
 def _add(y0, dt, weights, stages):
-    return jax.tree.map(lambda y, *k: y + dt * _sum(weights, k), y0, *stages)
+    return jax.tree.map(lambda y, *k: y + _times(dt, _sum(weights, k)), y0, *stages)
+
+
+def _times(dt, slope):
+    """Return dt * slope; a slope that is not finite has no derivative by dt, which is the plain product's 0 * NaN."""
+    return jnp.where(jnp.isfinite(slope), dt, lax.stop_gradient(dt)) * slope
 
 
 _BY_NAME = {

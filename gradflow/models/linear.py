@@ -12,7 +12,7 @@ from gradflow.errors import FlowError
 
 
 class DeepLinear(eqx.Module):
-    """beta^T = W_L ... W_1: a linear predictor written as a product (facts section 6).
+    """beta^T = W_L ... W_1: a linear predictor written as a product.
 
     Attributes:
         matrices: W_1 (h_1, d), ..., W_L (1, h_{L-1}).

@@ -10,7 +10,7 @@ from gradflow.errors import FlowError
 
 
 class ValueSoftmax(eqx.Module):
-    """beta = V s with s = softmax(a), V and a both free (paper 1, section 3; other maps by `activation`).
+    """beta = V s with s = softmax(a), V and a both free (arXiv 2603.06248, section 3; other maps by `activation`).
 
     Attributes:
         values: V, one value vector a column.
@@ -120,7 +120,7 @@ class ValueSoftmax(eqx.Module):
 
 
 class TiedSoftmax(eqx.Module):
-    """beta = U s with s = softmax(U a): keys and values share one matrix (paper 1, massive activations).
+    """beta = U s with s = softmax(U a): keys and values share one matrix (arXiv 2603.06248).
 
     Attributes:
         values: U, square; its rows are keys, its columns values.

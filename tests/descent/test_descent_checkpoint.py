@@ -167,3 +167,9 @@ def test_unusable_places(tmp_path):
         descend(tmp_path)
     with pytest.raises(gf.FlowError, match="its folder does not exist or cannot be written"):
         descend(tmp_path / "missing" / "run")
+
+
+def test_a_key_without_batches_is_not_read(tmp_path):
+    descend(tmp_path / "run", batches=None, key=0, steps=20, save_at=None)
+    again = descend(tmp_path / "run", batches=None, key=None, steps=20, save_at=None)
+    assert int(again.t_final) == 20

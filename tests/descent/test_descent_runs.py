@@ -1,11 +1,13 @@
 """Gradient descent against a NumPy loop; saves, chunks, schedules, batches, broken and stalled runs."""
 
+import functools
 import warnings
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import optax.contrib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -307,3 +309,32 @@ def test_any_descent_keeps_the_sum_of_scores_and_lowers_the_loss(values, scores,
     np.testing.assert_allclose(run.observed.scores.sum(1), np.sum(scores), rtol=0, atol=1e-12)
     assert float(gf.losses.logistic(run.final, data)) <= float(gf.losses.logistic(model, data))
     assert run.observed.values.dtype == run.final.scores.dtype == jnp.float64
+
+
+STEP_SIZE = 0.1
+
+
+def wrapped():
+    """An update of the user's that carries Optax's module name, as `functools.wraps` gives it, and reads a global."""
+    base = optax.sgd(0.1)
+
+    @functools.wraps(base.update)
+    def update(gradient, state, params=None):
+        return jax.tree.map(lambda g: -STEP_SIZE * g, gradient), state
+
+    return optax.GradientTransformation(base.init, update)
+
+
+def test_functions_of_the_user_are_never_taken_for_one_another(monkeypatch):
+    finals = []
+    for step_size in (0.1, 0.2):
+        monkeypatch.setitem(globals(), "STEP_SIZE", step_size)
+        finals.append(float(gf.gradient_descent(square_norm, jnp.ones(2), wrapped(), steps=1).final[0]))
+    np.testing.assert_allclose(finals, [0.9, 0.8])
+
+
+def test_an_optimiser_gets_only_the_arguments_that_it_names():
+    """`sam` takes `grad_fn` and refuses `value`."""
+    sam = optax.contrib.sam(optax.sgd(0.1), optax.sgd(0.05))
+    run = gf.gradient_descent(square_norm, jnp.ones(2), sam, steps=6)
+    assert 0 < float(run.final[0]) < 1

@@ -102,7 +102,7 @@ def test_a_nan_leaf_is_named():
             sum_of_parts, {"layers": [jnp.ones(2), jnp.ones((1, 3)).at[0, 2].set(jnp.nan)]}, 1.0, t1=1.0
         ),
     )
-    refused(r"args is inf", lambda: gf.gradient_flow(sum_of_parts, [jnp.ones(2)], float("inf"), t1=1.0))
+    refused(r"args is nan", lambda: gf.gradient_flow(sum_of_parts, [jnp.ones(2)], float("nan"), t1=1.0))
     bad = gf.tasks.Data(DATA.x.at[1, 0].set(jnp.nan), DATA.y)
     refused(r"x\[1, 0\] is nan", lambda: gf.gradient_flow(gf.losses.logistic, value_softmax(), bad, t1=1.0))
 
@@ -279,3 +279,13 @@ assert "args is float64 but JAX's 64-bit mode is off" in messages[0] and "jax_en
 
 def test_forward_mode_adjoint_is_accepted():
     assert flow(adjoint=diffrax.ForwardMode()).status == "successful"
+
+
+def masked(model, mask):
+    return -jax.nn.log_softmax(model + mask)[0]
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+def test_data_must_be_finite(bad):
+    with pytest.raises(gf.FlowError, match=rf"args\[2\] is {bad}.*must be finite.*mask with booleans"):
+        gf.gradient_flow(masked, jnp.zeros(3), jnp.array([0.0, 0.0, bad]), t1=1.0)

@@ -150,3 +150,15 @@ def test_status_of_members_is_one_name_each():
         jnp.array([[1.0, 1.0], [9.0, 1.0], [0.1, 0.1]])
     )
     assert runs.status.tolist() == ["nonfinite_loss", "successful", "nonfinite_start"]
+
+
+def lasso(model, args):
+    return jnp.sum(args * jnp.abs(model)) + 0.05 * jnp.sum((model - 2) ** 2)
+
+
+@pytest.mark.parametrize("rtol", [1e-5, 1e-3])
+def test_a_slide_along_a_piecewise_linear_loss_is_named(rtol):
+    """Its errors are of rounding size on steps that miss the kink, which fall faster than those of a smooth field."""
+    start, penalty = jnp.array([1.0, -1.0, 0.5]), jnp.array([1.0, 2.0, 0.1])
+    run = gf.gradient_flow(lasso, start, penalty, t1=1e3, rtol=rtol, max_steps=40_000, throw=False)
+    assert run.status == "kink"

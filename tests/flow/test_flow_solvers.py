@@ -167,3 +167,23 @@ def test_stiff_linear_flow_is_right_or_named():
         warnings.simplefilter("error")
         mild = gf.gradient_flow(system.loss, system.model, system.args, t1=1e-2, max_steps=5, throw=False)
     assert mild.status == "max_steps_reached"  # a run that is cut short without being stiff keeps the plain code
+
+
+def least_squares(model, args):
+    rotation, curvature = args
+    return 0.5 * jnp.sum(curvature * (rotation @ model - 1) ** 2)
+
+
+@pytest.mark.parametrize(("dtype", "rtol"), [("float32", 1e-6), ("float32", 1e-4), ("float64", 1e-8), ("float64", 0.3)])
+def test_a_smooth_stiff_flow_is_never_a_kink(dtype, rtol):
+    """Errors near rounding do not fall with the step size, as those of a jump: they are no evidence for one."""
+    rotation, _ = np.linalg.qr(np.random.RandomState(0).randn(12, 12))
+    args = (jnp.asarray(rotation, dtype), jnp.geomspace(1e2, 1e-4, 12, dtype=dtype))
+    run = gf.gradient_flow(least_squares, jnp.zeros(12, dtype), args, t1=1e4, rtol=rtol, max_steps=40_000, throw=False)
+    assert run.status == "stiff"
+
+
+def test_a_large_spectral_radius_is_still_seen():
+    args = (jnp.eye(3), jnp.array([1e25, 1.0, 1e-3]))
+    run = gf.gradient_flow(least_squares, jnp.zeros(3), args, t1=1.0, max_steps=500, throw=False)
+    assert run.status == "stiff"

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import gradflow as gf
+from gradflow.flow import solve
 
 QUADRATIC, TWO = closed_forms.quadratic(), closed_forms.two_values()
 
@@ -142,6 +143,66 @@ def test_the_time_of_an_event_can_be_differentiated():
     value, slope = jax.jit(jax.value_and_grad(crossing_time))(2.0)
     assert float(value) == pytest.approx(np.log(2) / 2, abs=1e-9)
     assert float(slope) == pytest.approx(-np.log(2) / 4, abs=1e-6)
+
+
+def walled(model, args):
+    """Linear descent against a logarithmic wall at 1: long steps on the way jump past it, where the loss is NaN."""
+    return args * jnp.sum(-model - 0.1 * jnp.log(1.0 - model))
+
+
+def past_the_wall(theta, t1=5.0):
+    """A scalar of the start, the data, the rate and the horizon, and how many steps were refused."""
+    ts = jnp.array([0.6, 1.0]) * t1 * theta[3]
+    run = gf.gradient_flow(walled, theta[:1], theta[1], t1=ts[-1], ts=ts, rates=theta[2], rtol=1e-6)
+    return jnp.sum(run.final) + jnp.sum(run.observed), run.stats["num_rejected_steps"]
+
+
+def test_refused_steps_outside_the_domain_leave_gradients_finite():
+    """0 * NaN: reverse mode differentiates refused steps too, by the state, the data, the rate and the step size."""
+    theta, step = jnp.array([-3.0, 1.0, 1.0, 1.0]), 1e-4
+    gradient, refused = jax.jit(jax.grad(past_the_wall, has_aux=True))(theta)
+    batch = jax.jit(jax.vmap(lambda x: past_the_wall(x)[0]))
+    differences = batch(theta + step * jnp.eye(4)) - batch(theta - step * jnp.eye(4))
+    assert refused > 0
+    np.testing.assert_allclose(gradient, differences / (2 * step), rtol=1e-3)
+
+    def outside(x):
+        return gf.gradient_flow(walled, x, 1.0, t1=1.0, rtol=1e-6).final
+
+    assert np.isnan(walled(jnp.array([1.5]), 1.0))  # a control: the wall is there
+    mapped = jax.jit(jax.vmap(jax.jacrev(outside)))(jnp.array([[-3.0], [0.5]]))
+    assert np.isfinite(mapped).all()
+
+
+def nan_below(model, args):
+    return jnp.where(model[0] < args, jnp.nan, 0.5 * jnp.sum(model**2))
+
+
+def test_a_failed_member_beside_a_crossing_keeps_its_last_good_state():
+    """Where one member's crossing is refined, Diffrax gives the others the state of their last attempt, here NaN."""
+    members = jnp.array([-1.0, 0.7, 2.0])
+
+    @jax.jit
+    def run(thresholds):
+        event = gf.Crossing(half, 0.5)
+        flow = lambda a: gf.gradient_flow(nan_below, jnp.ones(2), a, t1=5.0, ts=[0.1, 0.5, 5.0], event=event)  # noqa: E731
+        return jax.vmap(flow)(thresholds)
+
+    runs = run(members)
+    assert list(runs.status) == ["event_occurred", "nonfinite_loss", "nonfinite_start"]
+    np.testing.assert_allclose(runs.t_final, [np.log(2), -np.log(0.7), 0.0], atol=1e-7)
+    np.testing.assert_allclose(runs.final[:, 0], [0.5, 0.7, 1.0], atol=1e-7)
+    np.testing.assert_array_equal(runs.valid.sum(axis=1), [2, 1, 0])
+    assert list(runs.message) == [gf.RESULTS[getattr(gf.RESULTS, name)] for name in runs.status]
+
+
+def test_reverse_mode_keeps_as_many_states_as_fit():
+    """Diffrax's default keeps 1,414 states at a million steps, whatever their size: 2 GB for a small network."""
+
+    def checkpoints(size):
+        return solve._checkpoints([jnp.zeros(size, jnp.float32)]).checkpoints
+
+    assert [checkpoints(size) for size in (10, 85_000, 10**7)] == [1024, 197, 16]
 
 
 def norm_loss(model, args):

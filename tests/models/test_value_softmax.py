@@ -74,7 +74,7 @@ def test_tied_softmax():
 
 
 def test_tied_softmax_keeps_its_identity():
-    """d(|U|^2/2 - |a|^2/2)/dt = gamma z (facts, setting C), from the margin along the flow."""
+    """d(|U|^2/2 - |a|^2/2)/dt = gamma z (derived for the tied model), from the margin along the flow."""
     setting = gf.models.paper.tied(10)
     ts = np.linspace(0.0, 2.0, 401)
     run = gf.gradient_flow(setting.loss, setting.model, setting.args, t1=2.0, ts=ts, rtol=1e-11)
