@@ -147,16 +147,23 @@ def test_half_written_stage_is_computed_again(tmp_path: Path, monkeypatch: pytes
     assert toy.CALLS == ["flow", "descent"] and not (tmp_path / ".flow.part").exists()
 
 
-def test_swallowed_interrupt_still_ends_the_run(tmp_path: Path):
+@pytest.fixture
+def python_answers_interrupts():
+    """Give Ctrl-C Python's own handler: a shell that starts the tests in the background has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield signal.default_int_handler
+    signal.signal(signal.SIGINT, before)
+
+
+def test_swallowed_interrupt_still_ends_the_run(tmp_path: Path, python_answers_interrupts):
     def swallow(workspace: Path):
         try:
             signal.raise_signal(signal.SIGINT)
         except KeyboardInterrupt:
             pass
 
-    before = signal.getsignal(signal.SIGINT)
     run_badly(tmp_path, "descent", swallow, KeyboardInterrupt)
-    assert signal.getsignal(signal.SIGINT) is before
+    assert signal.getsignal(signal.SIGINT) is python_answers_interrupts
     assert tree(tmp_path / "results.zarr") == ["flow", "zarr.json"]
 
 

@@ -1,4 +1,4 @@
-"""The main experiment: verdicts, the numbers of the facts, controls that must fail, figures, and resuming."""
+"""The main experiment: verdicts, the numbers they rest on, controls that must fail, figures, and resuming."""
 
 import dataclasses
 import json

@@ -1,0 +1,154 @@
+"""Real data: verdicts, what separable means, the winner rule, controls that fail, figures, resuming."""
+
+import dataclasses
+import importlib
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gradflow import experiments, losses
+from gradflow.descent import checkpoint
+from gradflow.experiments.real_data.claims import FROZEN, SOFTMAX, largest, rank_correlation
+from gradflow.experiments.real_data.config import MAPS, SIZE, TASKS
+from gradflow.types import Data
+
+EXPERIMENT = experiments.get("real-data")
+CONFIG = EXPERIMENT.config()
+TINY = dataclasses.replace(
+    EXPERIMENT.config.paper(),
+    **{name.replace("-", "_"): 3.0 for name in TASKS},
+    seeds=1,
+    descent_steps=40,
+    saves=8,
+)
+parts = importlib.import_module("gradflow.experiments.real_data.stages")
+
+
+def compute(config, folder):
+    results = {}
+    for stage in EXPERIMENT.stages(config):
+        (folder / stage.name).mkdir()
+        results[stage.name] = stage.compute(folder / stage.name)
+    return results
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory):
+    return compute(CONFIG, tmp_path_factory.mktemp("quick"))
+
+
+def verdicts(results) -> dict[str, str]:
+    return {claim.id: claim.verdict for claim in EXPERIMENT.claims(CONFIG, results)}
+
+
+def changed(results, stage: str, **arrays):
+    return results | {stage: results[stage] | arrays}
+
+
+def test_verdicts_are_the_recorded_ones(quick):
+    assert verdicts(quick) == dict(EXPERIMENT.recorded)
+
+
+def test_every_claim_has_numbers_and_a_control(quick):
+    for claim in EXPERIMENT.claims(CONFIG, quick):
+        assert claim.statement and claim.paper and claim.control
+        assert any(character.isdigit() for character in claim.measured) and "nan" not in claim.measured
+
+
+@pytest.mark.parametrize("name", ["wine-separable", "wine-overlapping", "breast-cancer", "digits"])
+def test_separable_means_separable(name):
+    from scipy.optimize import linprog
+
+    train, _ = parts.load(name)
+    margins = np.asarray(train.x) * np.asarray(train.y)[:, None]
+    found = linprog(np.zeros(margins.shape[1]), A_ub=-margins, b_ub=-np.ones(len(margins)), bounds=(None, None))
+    assert (found.status == 0) == TASKS[name].separable
+
+
+def test_losses_and_gradients_are_the_library_s():
+    train, _ = parts.load("wine-overlapping")
+    beta = np.random.default_rng(0).normal(size=train.x.shape[1])
+    for name in ("square", "logistic", "exponential"):
+        value, gradient = jax.value_and_grad(lambda b, name=name: getattr(losses, name)(lambda: b, train))(
+            jnp.asarray(beta)
+        )
+        np.testing.assert_allclose(parts.losses_of(beta, train, name), value, rtol=1e-12)
+        np.testing.assert_allclose(parts.gradient(beta, train, name), gradient, rtol=1e-9, atol=1e-12)
+
+
+def test_the_floor_is_a_minimum():
+    train, _ = parts.load("wine-overlapping")
+    x, y = np.array([[1.0], [1.0], [1.0]]), np.array([1.0, 1.0, -1.0])
+    assert parts.floor(Data(x, y), "logistic") == pytest.approx(np.log(3) - 2 / 3 * np.log(2))
+    assert parts.floor(train, "logistic") < np.log(2) and parts.floor(train, "square") < 0.5
+
+
+def test_every_run_reaches_its_horizon_above_its_floor(quick):
+    for name in TASKS:
+        assert quick[name]["status"] == "successful"
+        assert (quick[name]["loss"][:, -1] >= quick[name]["floor"] - 1e-12).all()
+
+
+def test_starts_are_uniform_and_frozen_attention_stays_so(quick):
+    for name in TASKS:
+        np.testing.assert_allclose(quick[name]["shares"][:, 0], 1 / SIZE, atol=1e-15)
+        np.testing.assert_array_equal(quick[name]["shares"][FROZEN], 1 / SIZE)
+
+
+def test_descent_moves_towards_the_flow_of_the_same_start(quick):
+    run, flow = quick["descent"], quick["wine-separable"]
+    np.testing.assert_allclose(run["shares"][0, 0, 0], flow["shares"][SOFTMAX, 0, CONFIG.seeds], atol=1e-15)
+    assert run["shares"][0, -1].argmax() == flow["shares"][SOFTMAX, -1, CONFIG.seeds].argmax()
+
+
+def test_claims_fail_on_runs_that_break_them(quick):
+    run = quick["wine-separable"]
+    assert (
+        verdicts(changed(quick, "wine-separable", shares=run["shares"][:, ::-1]))["separable-data-polarise"] != "holds"
+    )
+    assert verdicts(changed(quick, "wine-separable", clock=run["clock"] * 0))["clock-decides"] == "does not hold"
+    assert verdicts(changed(quick, "wine-separable", drift=run["drift"] + 1e-3))["laws-on-any-data"] == "does not hold"
+    swapped = run["shares"][::-1]
+    assert verdicts(changed(quick, "wine-separable", shares=swapped))["normalisation-decides"] == "does not hold"
+    assert (
+        verdicts(changed(quick, "wine-separable", test_score=-run["test_score"]))["one-hot-predicts-better"] != "holds"
+    )
+    ideal = {name: quick[name] | {"predicted": quick[name]["shares"][SOFTMAX, -1].argmax(-1)} for name in TASKS}
+    assert verdicts(quick | ideal)["initial-force-picks-the-winner"] == "holds"
+
+
+def test_rank_correlation_of_ordered_and_reversed_data():
+    x = np.array([3.0, 1.0, 2.0])
+    assert rank_correlation(x, np.exp(x)) == pytest.approx(1) and rank_correlation(x, -x) == pytest.approx(-1)
+    assert largest({"t": {"shares": np.eye(3)[None, None]}}, "t", 0).tolist() == [1, 1, 1] and len(MAPS) == 5
+
+
+def test_figures_draw_without_warnings(quick, tmp_path):
+    from gradflow import plot
+
+    figures = EXPERIMENT.figures(CONFIG, quick)
+    assert [figure.name for figure in figures] == ["largest-weight", "clock", "loss", "winners", "conserved", "descent"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for figure in figures:
+            assert figure.title and len(figure.caption) > 50 and len(figure.alt) > 50
+            assert all(path.stat().st_size > 5_000 for path in plot.save(figure.draw(), tmp_path / figure.name))
+
+
+def test_paper_preset_checkpoints_and_resumes(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "EVERY_SECONDS", 0.0)
+    stage = next(stage for stage in EXPERIMENT.stages(TINY) if stage.name == "descent")
+    first = stage.compute(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["descent"]
+    again = stage.compute(tmp_path)
+    assert all(np.array_equal(first[name], again[name], equal_nan=True) for name in first)
+
+
+@pytest.mark.slow
+def test_tiny_settings_run_through(tmp_path):
+    results = compute(TINY, tmp_path)
+    assert {claim.id for claim in EXPERIMENT.claims(TINY, results)} == set(EXPERIMENT.recorded)
+    assert all(figure.draw() for figure in EXPERIMENT.figures(TINY, results))

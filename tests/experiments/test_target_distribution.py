@@ -1,0 +1,116 @@
+"""KL to a distribution: verdicts, golden numbers, where the flow stops, controls that fail, figures, resuming."""
+
+import dataclasses
+import json
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gradflow import experiments
+from gradflow.descent import checkpoint
+from gradflow.experiments.target_distribution.claims import remaining_clock, target_entropy
+from gradflow.experiments.target_distribution.config import CONTROLS, REFERENCE
+
+EXPERIMENT = experiments.get("target-distribution")
+CONFIG = EXPERIMENT.config()
+TINY = dataclasses.replace(EXPERIMENT.config.paper(), steps=2_000, horizon=400.0, control_time=20.0, saves=8)
+RECORDED_NUMBERS = json.loads((Path(__file__).parents[1] / "golden" / "polarization.json").read_text())
+
+
+def compute(config, folder):
+    results = {}
+    for stage in EXPERIMENT.stages(config):
+        (folder / stage.name).mkdir()
+        results[stage.name] = stage.compute(folder / stage.name)
+    return results
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory):
+    return compute(CONFIG, tmp_path_factory.mktemp("quick"))
+
+
+def verdicts(results) -> dict[str, str]:
+    return {claim.id: claim.verdict for claim in EXPERIMENT.claims(CONFIG, results)}
+
+
+def changed(results, stage: str, **arrays):
+    return results | {stage: results[stage] | arrays}
+
+
+def test_verdicts_are_the_recorded_ones(quick):
+    assert verdicts(quick) == dict(EXPERIMENT.recorded)
+
+
+def test_every_claim_has_numbers_and_a_control(quick):
+    for claim in EXPERIMENT.claims(CONFIG, quick):
+        assert claim.statement and claim.paper and claim.control
+        assert any(character.isdigit() for character in claim.measured) and "nan" not in claim.measured
+
+
+def test_golden_numbers_are_met_by_descent(quick):
+    descent = quick["descent"]
+    for step, row in RECORDED_NUMBERS["E_kl"]["after_updates"].items():
+        assert tuple(REFERENCE[int(step)]) == (row["s_max"], row["entropy"], row["kl"])
+        at = int(np.searchsorted(descent["step"], int(step)))
+        assert descent["weights"][at].max() == pytest.approx(row["s_max"], abs=1e-5)
+        assert descent["entropy"][at] == pytest.approx(row["entropy"], abs=1e-5)
+        assert descent["kl"][at] == pytest.approx(row["kl"], rel=1e-5, abs=1e-15)
+    assert target_entropy(quick) == pytest.approx(RECORDED_NUMBERS["E_kl"]["entropy_of_p"])
+
+
+def test_the_flow_stops_because_it_has_arrived(quick):
+    flow = quick["flow"]
+    assert flow["status"] == "event_occurred" and 1e5 < flow["end_t"] < 1e6
+    assert flow["end_distance"] < CONFIG.stop_distance and remaining_clock(quick) < 1e-4
+    assert flow["end_kl"] == pytest.approx(0, abs=1e-14)
+
+
+def test_the_target_needs_no_sparse_attention(quick):
+    run = quick["controls"]
+    assert abs(run["exact_kl"]) < 1e-14 and run["exact_entropy"] == pytest.approx(np.log(10))
+    frozen = CONTROLS.index("uniform")
+    assert run["entropy"][:, frozen] == pytest.approx(np.log(10)) and run["kl"][-1, frozen] < 2e-3
+
+
+def test_claims_fail_on_runs_that_break_them(quick):
+    descent, flow = quick["descent"], quick["flow"]
+    assert (
+        verdicts(changed(quick, "descent", weights=descent["weights"] + 1e-3))["settings-reproduced"] == "does not hold"
+    )
+    assert verdicts(changed(quick, "descent", entropy=descent["entropy"] + 1))["sparser-than-target"] == "holds in part"
+    assert verdicts(changed(quick, "controls", exact_kl=np.array(0.1)))["target-needs-sparsity"] == "holds"
+    assert verdicts(changed(quick, "flow", end_weights=np.eye(10)[0]))["goes-one-hot"] == "holds"
+    drifting = verdicts(changed(quick, "flow", column_sum_drift=flow["column_sum_drift"] + 1e-8))
+    assert drifting["column-sums-conserved"] == "holds in part"
+    assert verdicts(changed(quick, "flow", weights=flow["weights"] * 1.1))["descent-follows-flow"] == "does not hold"
+
+
+def test_figures_draw_without_warnings(quick, tmp_path):
+    from gradflow import plot
+
+    figures = EXPERIMENT.figures(CONFIG, quick)
+    assert [figure.name for figure in figures] == ["target-distribution", "controls", "column-sums"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for figure in figures:
+            assert figure.title and len(figure.caption) > 50 and len(figure.alt) > 50
+            assert all(path.stat().st_size > 5_000 for path in plot.save(figure.draw(), tmp_path / figure.name))
+
+
+def test_paper_preset_checkpoints_and_resumes(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "EVERY_SECONDS", 0.0)
+    stage = next(stage for stage in EXPERIMENT.stages(TINY) if stage.name == "descent")
+    first = stage.compute(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["descent"]
+    again = stage.compute(tmp_path)
+    assert all(np.array_equal(first[name], again[name]) for name in first)
+
+
+@pytest.mark.slow
+def test_tiny_settings_run_through(tmp_path):
+    results = compute(TINY, tmp_path)
+    assert {claim.id for claim in EXPERIMENT.claims(TINY, results)} == set(EXPERIMENT.recorded)
+    assert all(figure.draw() for figure in EXPERIMENT.figures(TINY, results))
