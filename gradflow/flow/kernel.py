@@ -105,7 +105,7 @@ def run(
 def _solve(kernel, params, arguments, numbers, resume, chunked) -> diffrax.Solution:
     subs = [diffrax.SubSaveAt(t1=True)]
     if not kernel.at_end:
-        subs.append(diffrax.SubSaveAt(ts=numbers.ts, fn=functools.partial(_observe, kernel)))
+        subs.append(diffrax.SubSaveAt(ts=_usable_ts(numbers)[0], fn=functools.partial(_observe, kernel)))
     return diffrax.diffeqsolve(
         diffrax.ODETerm(lambda t, y, args: guarded_velocity(kernel.structure, y, args.frozen, args.rates, args.anchor)),
         kernel.solver,
@@ -123,6 +123,19 @@ def _solve(kernel, params, arguments, numbers, resume, chunked) -> diffrax.Solut
         solver_state=None if resume is None else resume.solver_state,
         controller_state=None if resume is None else resume.controller_state,
     )
+
+
+def _usable_ts(numbers: Numbers) -> tuple[Float[Array, " T"], Bool[Array, " T"]]:
+    """Return save times that Diffrax takes, and which of them are those asked for.
+
+    Traced times cannot be refused before the run, and a kernel must not raise: a time outside the horizon or smaller
+    than one before it gives a row that is not valid.
+    """
+    ts = jnp.asarray(numbers.ts)
+    within = jnp.clip(jnp.where(jnp.isnan(ts), numbers.t0, ts), numbers.t0, numbers.t1)
+    ordered = jax.lax.cummax(jax.lax.stop_gradient(within))
+    asked = ts == ordered
+    return jnp.where(asked, ts, ordered), asked
 
 
 def _observe(kernel: Kernel, t, params, arguments: Arguments):
@@ -163,7 +176,7 @@ def _saved(kernel, params, final, t_end, arguments, numbers, solution, first: bo
     if kernel.at_end:
         row = _observe(kernel, t_end, final, arguments)
         return t_end[None], jax.tree.map(lambda x: x[None], row), jnp.ones(1, bool)
-    observed, valid = solution.ys[1], jnp.isfinite(solution.ts[1])
+    observed, valid = solution.ys[1], jnp.isfinite(solution.ts[1]) & _usable_ts(numbers)[1]
     if first:  # the state at t0 is known exactly, and exists even if the run ends before its first step
         at_start = numbers.ts[0] == numbers.t0
         initial = _observe(kernel, numbers.t0, params, arguments)

@@ -215,3 +215,20 @@ def test_gradient_of_a_norm_at_zero_is_named_not_spread():
         gf.gradient_flow(norm_loss, jnp.zeros(2), jnp.asarray(1.0), t1=1.0)
     run = gf.gradient_flow(norm_loss, jnp.array([1e-3, 0.0]), jnp.asarray(1.0), t1=40.0)
     np.testing.assert_allclose(run.final, [1.0, 0.0], atol=1e-6)
+
+
+def test_traced_save_times_out_of_order_or_range_give_invalid_rows():
+    ts = jnp.array([[0.1, 0.5, 1.0], [0.5, 0.1, 1.0], [0.1, 0.5, 2.0], [jnp.nan, 0.5, 1.0]])
+
+    @jax.jit
+    @jax.vmap
+    def run(times):
+        return gf.gradient_flow(QUADRATIC.loss, QUADRATIC.model, QUADRATIC.args, t1=1.0, ts=times, rtol=1e-10)
+
+    runs = run(ts)
+    assert runs.valid.tolist() == [[True, True, True], [True, False, True], [True, True, False], [False, True, True]]
+    assert list(runs.status) == ["successful"] * 4
+    for row, times in enumerate(np.asarray(ts)):
+        for column, time in enumerate(times):
+            exact = QUADRATIC.exact(time) if runs.valid[row, column] else np.full(4, np.nan)
+            np.testing.assert_allclose(runs.observed[row, column], exact, atol=1e-9)
