@@ -12,7 +12,9 @@ class RESULTS(diffrax.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
     """Result codes of a run: Diffrax's, and the ends that only a training flow can meet."""
 
     nonfinite_start = "The loss or its gradient is not finite at the initial model."
-    nonfinite_loss = "The loss or its gradient became NaN or infinite; `final` is the last state where both were finite."
+    nonfinite_loss = (
+        "The loss or its gradient became NaN or infinite; `final` is the last state where both were finite."
+    )
     kink = (
         "The trajectory slides along a kink, where the gradient jumps and the flow has no classical solution; use "
         "`gradient_descent`, a smooth map, or a looser `rtol`."

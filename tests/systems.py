@@ -16,6 +16,8 @@ from gradflow.models import ValueSoftmax
 SEEDS = 20
 SIZES = (1, 2, 3, 8, 32)
 SHAPES = ((2, 1), (1, 2), (8, 3), (3, 8), (32, 32))  # (d, n): each size on both axes
+# One-sample flows depend on d only through u = V^T b*: a few d for each n are enough.
+MORE_SHAPES = (*SHAPES, (1, 1), (2, 2), (3, 3), (2, 8), (8, 2), (8, 32), (32, 8), (1, 32), (32, 1))
 EVERY_SHAPE = tuple((d, n) for d in SIZES for n in SIZES)
 ROWS = 41  # save times of every flow, so that flows of one shape share a kernel
 RTOL = 1e-10
@@ -92,17 +94,18 @@ def flow(loss, models, data, ts, *, rtol=RTOL, rates=None, solver="tsit5", train
 
 @eqx.filter_jit
 def _ends(loss, models, data, horizons, rtol, solver):
-    def one(model, sample):
+    def one(model, sample, member_ends):
         return eqx.filter_vmap(
             lambda end: gf.gradient_flow(loss, model, sample, t1=end, rtol=rtol, solver=solver).final
-        )(horizons)
+        )(member_ends)
 
-    return eqx.filter_vmap(one, in_axes=eqx.if_array(0))(models, data)
+    return eqx.filter_vmap(one, in_axes=eqx.if_array(0))(models, data, horizons)
 
 
 def ends(loss, models, data, horizons, *, rtol=RTOL, solver="dopri8") -> ValueSoftmax:
-    """The start and the ends of runs of several horizons, (M, 1 + H, ...): accepted steps, no dense output."""
-    final = _ends(loss, models, data, jnp.asarray(horizons, float), jnp.asarray(rtol), solver)
+    """The start and the ends of runs to horizons (H,) or (M, H) > 0, (M, 1 + H, ...): accepted steps only."""
+    horizons = jnp.broadcast_to(jnp.asarray(horizons, float), (len(models.scores), np.shape(horizons)[-1]))
+    final = _ends(loss, models, data, horizons, jnp.asarray(rtol), solver)
     path = jax.tree.map(lambda a, b: jnp.concatenate([a[:, None], b], 1) if eqx.is_array(a) else a, models, final)
     assert bool(jnp.isfinite(path.scores).all())
     return path

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Key, PyTree
+from jaxtyping import Array, Key, PyTree
 
 from gradflow.callables import check_callable
 from gradflow.descent import checkpoint as checkpoints
@@ -38,7 +38,7 @@ def gradient_descent(
     observe: Callable | None = None,
     trainable: PyTree | None = None,
     batches: Callable | int | None = None,
-    key: Key | None = None,
+    key: Key[Array, ""] | None = None,
     checkpoint: str | Path | None = None,
     throw: bool = True,
     progress: bool = False,
@@ -201,7 +201,7 @@ def _checked_steps(steps: int, save_at: Any) -> tuple[int, np.ndarray]:
     return steps, at
 
 
-def _check_batches(batches: Callable | int | None, key: Key | None, args: PyTree) -> None:
+def _check_batches(batches: Callable | int | None, key: Key[Array, ""] | None, args: PyTree) -> None:
     if batches is None:
         return
     if key is None:

@@ -20,12 +20,12 @@ def audit(
     initial: Any = None,
     rtol: float | None = None,
 ) -> Audit:
-    """Check a run against every law of the facts whose conditions it meets.
+    """Check a run against every law whose conditions it meets, by the numbers of `gf.laws.polarization`.
 
     Drifts are measured from the first saved row, or from `initial`. Residuals are the largest along the run. Linear
     invariants are held to 1e-12 in float64 (1e-4 in float32) times the size of their terms, identities at one model to
-    1e-10 (1e-3), what depends on the integration to 100 rtol times the size of its terms; limits carry the tolerance of
-    the facts. All float arrays of the model are taken to move at their rates.
+    1e-10 (1e-3), what depends on the integration to 100 rtol times the size of its terms; limits carry the
+    tolerance of their law. All float arrays of the model are taken to move at their rates.
 
     Args:
         trajectory: what `gradient_flow` returned with observe=None. Of a gradient descent, only the laws that are

@@ -1,4 +1,4 @@
-"""Quantities that a gradient flow conserves because of the model's structure, whatever the loss (facts, section 3)."""
+"""Quantities that a gradient flow conserves because of the model's structure, whatever the loss (derived here)."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def conserved(model: PyTree, args: PyTree = None, rates: PyTree | None = None) -
       (softmax, n = 2, law 2); `column_sums` (KL, law 20); `values_outside_data` (fewer samples than dimensions, V_perp
       of law 4).
     - `TiedSoftmax`: `column_sums` of U (KL and a normalised map); none otherwise.
-    - `DeepLinear`: `balance_l` for l = 1 .. L - 1, W_l W_l^T / r_l - W_{l+1}^T W_{l+1} / r_{l+1} (section 6), and
+    - `DeepLinear`: `balance_l` for l = 1 .. L - 1, W_l W_l^T / r_l - W_{l+1}^T W_{l+1} / r_{l+1}, and
       `matrix_outside_data` (W_1 beyond the span of the data).
     - any other model: nothing is known, the dictionary is empty.
 

@@ -1,4 +1,4 @@
-"""Neighbouring results that a value matrix or a deep linear network can show (facts, section 6)."""
+"""Neighbouring results that a value matrix or a deep linear network can show; each names its source."""
 
 from collections.abc import Callable
 from typing import Any
@@ -42,8 +42,8 @@ def balancedness(path: Any, rates: PyTree | None = None) -> Float[Array, " T"]:
 def tied_growth(loss: Callable, model: TiedSoftmax, args: PyTree = None) -> Float[Array, ""]:
     """Return d/dt(|U|^2/2 - |a|^2/2) + <g, beta> for beta = U act(U a), which is 0.
 
-    For one sample -<g, beta> is gamma z. Source: facts, setting C (derived). Conditions: unit rates; any loss of beta,
-    any smooth map.
+    For one sample -<g, beta> is gamma z. Derived here for the tied model of arXiv 2603.06248. Conditions: unit rates;
+    any loss of beta, any smooth map.
 
     Args:
         loss: a loss of beta = model().

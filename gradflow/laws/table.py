@@ -10,7 +10,7 @@ class Row:
     """A law that was checked.
 
     Attributes:
-        law: its number in the facts, or `-` for a law without one.
+        law: its number in `gradflow.laws.polarization`, or `-` for a law without one.
         statement: what it says, in a few words.
         residual: the largest along the run.
         tolerance: what it is held against.

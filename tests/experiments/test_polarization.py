@@ -65,7 +65,7 @@ def test_golden_numbers_are_met_by_descent(quick):
     np.testing.assert_allclose(descent["u"][-1], RECORDED_NUMBERS["u"], atol=1e-5)
 
 
-def test_loser_gap_rises_peaks_and_shrinks_as_in_the_facts(quick):
+def test_loser_gap_rises_peaks_and_shrinks_at_the_known_times(quick):
     gaps, pairs = pair_gaps(ranked(quick)[1])
     t, gap = quick["flow"]["t"], gaps[:, (pairs == (2, 8)).all(axis=1)][:, 0]
     time, height = peak(t, gap)

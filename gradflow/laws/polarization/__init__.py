@@ -1,6 +1,7 @@
-"""The laws of softmax polarization (arXiv 2603.06248; facts, section 3), numbered 1 to 20.
+"""The laws of softmax polarization, numbered 1 to 20; theorems 3.2 and 3.3 of arXiv 2603.06248 are laws 8 and 9.
 
-Each is a function of a path (a run that saved its models, or stacked models) that returns its residual.
+The other laws are derived here (docs/explanation/polarization.md). Each is a function of a path (a run that saved its
+models, or stacked models) that returns its residual.
 """
 
 from gradflow.laws.paths import alignments as alignments

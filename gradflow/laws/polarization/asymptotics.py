@@ -31,7 +31,8 @@ def loss_decay(ts: Float[Array, " T"], losses: Float[Array, "... T"]) -> Float[A
 def polarization_constant(path: Path, direction: Float[Array, " d"]) -> Float[Array, "... T"]:
     """Return W^2 (1 - s_max) n / (2 (n - 1)) - 1, W = u_win - mean(u_losers), which goes to 0 (law 12, derived).
 
-    Conditions: softmax, one sample, n >= 2. Within 1 % at tau = 1000, n <= 16, a(0) = 0, |u(0)| <= .1.
+    Conditions: softmax, one sample, n >= 2. Within 1 % at tau = 1000, n <= 16, a(0) = 0, |u(0)| <= .1, later for a
+    near-tie in u(0) (the two best within 1 %).
 
     Args:
         path: a run or stacked models.

@@ -125,7 +125,7 @@ def clocked(loss: Callable) -> Callable:
     """Return a loss of `Clocked` models whose flow moves the model as `loss` does and tau by |g|.
 
     The clock has an own integral, beside law 6, for any number of samples: tau(inf) = int |g| dt is what the condition
-    number, the loss and the norm of the target act through (facts, section 3).
+    number, the loss and the norm of the target act through (derived here).
 
     Args:
         loss: a loss that reads the model through model() alone.

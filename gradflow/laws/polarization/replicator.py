@@ -35,7 +35,7 @@ def map_fitness(here: Local, model: ValueSoftmax) -> Float[Array, " n"]:
 def softmax_replicator(
     loss: Callable, path: Path, args: PyTree = None, rates: PyTree | None = None
 ) -> Float[Array, "... T n"]:
-    """Return s_i'/s_i - (phi_i - <s, phi>), phi = gamma s (u - z), in clock units (facts section 3, derived).
+    """Return s_i'/s_i - (phi_i - <s, phi>), phi = gamma s (u - z), in clock units (beside law 17, derived).
 
     Condition: softmax. Any loss of beta; s' is the autodiff image of the flow field, not the formula.
 
