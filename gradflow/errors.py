@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import jax
-from jax.core import Tracer
 import numpy as np
+from jax.core import Tracer
 
 
 class FlowError(ValueError):

@@ -237,8 +237,8 @@ def _check_finite(name: str, x: Array) -> None:
     if not finite.all():
         index = tuple(int(i) for i in np.argwhere(~finite)[0])
         raise FlowError(
-            f"{name}{list(index) if index else ''} is {values[index]}: initial values and data must be finite (mask with "
-            "booleans, or with large finite numbers)"
+            f"{name}{list(index) if index else ''} is {values[index]}: initial values and data must be finite "
+            "(mask with booleans, or with large finite numbers)"
         )
 
 

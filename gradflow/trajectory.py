@@ -25,8 +25,8 @@ class Trajectory(eqx.Module, Generic[Model]):
         final: the model at `t_final`: the last state at which loss and gradient were finite.
         t_final: time (flow) or step (descent) at which the run ended.
         result: how it ended, a member of `gradflow.RESULTS`.
-        stats: counts: `num_steps`, `num_accepted_steps`, `num_rejected_steps`, `num_gradients` (-1 where the solver's cost
-            is not a function of its steps, as for implicit ones).
+        stats: counts: `num_steps`, `num_accepted_steps`, `num_rejected_steps`, `num_gradients` (-1 where the cost is
+            not a function of the steps, as for implicit solvers).
     """
 
     ts: Float[Array, " T"]
