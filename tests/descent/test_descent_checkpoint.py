@@ -63,7 +63,7 @@ def killed_run(monkeypatch, path, error=Killed, chunks=3):
     assert path.exists()
 
 
-def identical(a, b):
+def assert_identical(a, b):
     for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
         np.testing.assert_array_equal(x, y)
 
@@ -78,8 +78,8 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path, monkeypatch, small_chunks):
         patch.setattr(solve.kernels, "advance", lambda *a, **k: counted.append(int(a[1].step)) or original(*a, **k))
         resumed = descend(path)
     assert counted[0] >= 50  # it went on, and did not start again
-    identical(whole.observed, resumed.observed)
-    identical(whole.final, resumed.final)
+    assert_identical(whole.observed, resumed.observed)
+    assert_identical(whole.final, resumed.final)
     np.testing.assert_array_equal(resumed.valid, True)
     assert int(resumed.t_final) == 400
 
@@ -88,7 +88,7 @@ def test_ctrl_c_writes_the_file(tmp_path, monkeypatch, small_chunks):
     monkeypatch.setattr(checkpoints, "EVERY_SECONDS", 1e9)
     path = tmp_path / "run"
     killed_run(monkeypatch, path, KeyboardInterrupt)
-    identical(descend().final, descend(path).final)
+    assert_identical(descend().final, descend(path).final)
 
 
 def test_a_finished_run_returns_at_once(tmp_path, monkeypatch):
@@ -97,7 +97,7 @@ def test_a_finished_run_returns_at_once(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         kill_after(patch, 0, Killed)
         again = descend(path)
-    identical(first.observed, again.observed)
+    assert_identical(first.observed, again.observed)
     assert not list(tmp_path.glob("*.part"))
 
 

@@ -43,7 +43,7 @@ def reference(steps, step_size):
     return rows
 
 
-def same(models, rows):
+def assert_same(models, rows):
     for i, (values, scores) in enumerate(rows):
         np.testing.assert_allclose(models.values[i], values, rtol=0, atol=1e-13)
         np.testing.assert_allclose(models.scores[i], scores, rtol=0, atol=1e-13)
@@ -52,7 +52,7 @@ def same(models, rows):
 def test_plain_descent_is_the_numpy_loop():
     at = [0, 1, 2, 7, 49, 50]
     run, rows = descend(save_at=at), reference(50, 0.1)
-    same(run.observed, [rows[k] for k in at])
+    assert_same(run.observed, [rows[k] for k in at])
     assert run.status == "successful"
     assert run.valid.all()
     np.testing.assert_array_equal(run.ts, at)
@@ -67,7 +67,7 @@ def test_a_schedule_is_followed():
 
     run = descend(optax.sgd(schedule), save_at=[1, 10, 50])
     rows = reference(50, schedule)
-    same(run.observed, [rows[1], rows[10], rows[50]])
+    assert_same(run.observed, [rows[1], rows[10], rows[50]])
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_ctrl_c_keeps_what_is_finished(monkeypatch):
     assert (run.status, int(run.t_final)) == ("interrupted", 25)
     np.testing.assert_array_equal(run.valid, [True, True, True, False, False])
     rows = reference(25, 0.1)
-    same(run.observed, [rows[0], rows[10], rows[25]])
+    assert_same(run.observed, [rows[0], rows[10], rows[25]])
     calls.clear()
     assert descend(throw=False).status == "interrupted"
 

@@ -28,7 +28,7 @@ def value_softmax():
     return gf.models.ValueSoftmax(jnp.ones((2, 3)), jnp.zeros(3))
 
 
-def refused(match, function):
+def assert_refused(match, function):
     with pytest.raises(gf.FlowError, match=match) as caught:
         function()
     assert "\n" not in str(caught.value)
@@ -78,17 +78,17 @@ MODELS = {
 
 @pytest.mark.parametrize("match", TIMES)
 def test_times(match):
-    refused(match, lambda: flow(**TIMES[match]))
+    assert_refused(match, lambda: flow(**TIMES[match]))
 
 
 @pytest.mark.parametrize("match", NUMBERS)
 def test_numbers(match):
-    refused(match, lambda: flow(**NUMBERS[match]))
+    assert_refused(match, lambda: flow(**NUMBERS[match]))
 
 
 @pytest.mark.parametrize("match", MODELS)
 def test_initial_values(match):
-    refused(match, lambda: flow(model=MODELS[match]))
+    assert_refused(match, lambda: flow(model=MODELS[match]))
 
 
 def sum_of_parts(model, args):
@@ -96,27 +96,27 @@ def sum_of_parts(model, args):
 
 
 def test_a_nan_leaf_is_named():
-    refused(
+    assert_refused(
         r"model\['layers'\]\[1\]\[0, 2\] is nan",
         lambda: gf.gradient_flow(
             sum_of_parts, {"layers": [jnp.ones(2), jnp.ones((1, 3)).at[0, 2].set(jnp.nan)]}, 1.0, t1=1.0
         ),
     )
-    refused(r"args is nan", lambda: gf.gradient_flow(sum_of_parts, [jnp.ones(2)], float("nan"), t1=1.0))
+    assert_refused(r"args is nan", lambda: gf.gradient_flow(sum_of_parts, [jnp.ones(2)], float("nan"), t1=1.0))
     bad = gf.tasks.Data(DATA.x.at[1, 0].set(jnp.nan), DATA.y)
-    refused(r"x\[1, 0\] is nan", lambda: gf.gradient_flow(gf.losses.logistic, value_softmax(), bad, t1=1.0))
+    assert_refused(r"x\[1, 0\] is nan", lambda: gf.gradient_flow(gf.losses.logistic, value_softmax(), bad, t1=1.0))
 
 
 def test_mixed_dtypes_are_named():
     model = {"a": jnp.ones(2), "b": jnp.ones(2, jnp.float32)}
-    refused(
+    assert_refused(
         r"mixes dtypes \(model\['a'\] is float64, model\['b'\] is float32\)",
         lambda: gf.gradient_flow(sum_of_parts, model, 1.0, t1=1.0),
     )
 
 
 def test_values_and_scores_must_fit():
-    refused(
+    assert_refused(
         r"values has shape \(2, 3\) and scores has shape \(4,\): expected \(d, n\) and \(n,\)",
         lambda: gf.models.ValueSoftmax(jnp.ones((2, 3)), jnp.ones(4)),
     )
@@ -128,7 +128,7 @@ def test_values_and_scores_must_fit():
 @pytest.mark.parametrize("loss", [gf.losses.logistic, gf.losses.exponential])
 def test_labels(loss, labels, hint):
     data = gf.tasks.Data(DATA.x, jnp.array(labels))
-    refused(f"labels must be -1 or 1; .*{hint}", lambda: gf.gradient_flow(loss, value_softmax(), data, t1=1.0))
+    assert_refused(f"labels must be -1 or 1; .*{hint}", lambda: gf.gradient_flow(loss, value_softmax(), data, t1=1.0))
 
 
 def vector(model, args):
@@ -183,9 +183,9 @@ def mismatch(model, args):
     ],
 )
 def test_losses(loss, match):
-    refused(match, lambda: gf.gradient_flow(loss, jnp.ones(3), jnp.ones(2), t1=1.0))
+    assert_refused(match, lambda: gf.gradient_flow(loss, jnp.ones(3), jnp.ones(2), t1=1.0))
     descent = lambda: gf.gradient_descent(loss, jnp.ones(3), optax.sgd(0.1), jnp.ones(2), steps=3)  # noqa: E731
-    refused(match, descent)
+    assert_refused(match, descent)
 
 
 def text_among_arrays(t, model, args):
@@ -205,7 +205,7 @@ def no_arrays(t, model, args):
     ],
 )
 def test_observers(observe, match):
-    refused(match, lambda: flow(observe=observe))
+    assert_refused(match, lambda: flow(observe=observe))
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_observers(observe, match):
 )
 def test_trainable(trainable, match):
     model = {"a": jnp.ones(2), "n": jnp.arange(3)}
-    refused(match, lambda: gf.gradient_flow(sum_of_parts, model, 1.0, t1=1.0, trainable=trainable))
+    assert_refused(match, lambda: gf.gradient_flow(sum_of_parts, model, 1.0, t1=1.0, trainable=trainable))
 
 
 @pytest.mark.parametrize(
@@ -240,11 +240,11 @@ def test_trainable(trainable, match):
     ],
 )
 def test_rates(rates, match):
-    refused(match, lambda: gf.gradient_flow(gf.losses.logistic, value_softmax(), DATA, t1=1.0, rates=rates))
+    assert_refused(match, lambda: gf.gradient_flow(gf.losses.logistic, value_softmax(), DATA, t1=1.0, rates=rates))
 
 
 def test_no_data():
-    refused(
+    assert_refused(
         "args is None; this loss needs samples", lambda: gf.gradient_flow(gf.losses.logistic, value_softmax(), t1=1.0)
     )
 

@@ -48,11 +48,11 @@ def model_at(trajectory, row):
     return type(models)(models.values[row], models.scores[row], trajectory.final.activation)
 
 
-def close(measured, expected, absolute=1e-5):
+def assert_close(measured, expected, absolute=1e-5):
     np.testing.assert_allclose(measured, expected, rtol=0, atol=absolute)
 
 
-def close_loss(measured, expected, relative=1e-5):
+def assert_close_loss(measured, expected, relative=1e-5):
     # Below 1e-24 a loss is the square of rounding errors, which depend on the order of sums.
     np.testing.assert_allclose(measured, expected, rtol=relative, atol=1e-24)
 
@@ -64,18 +64,18 @@ def test_setting_a():
     for row, expected in enumerate(golden["after_updates"].values()):
         model = model_at(run, row)
         weights = np.asarray(model.weights)
-        close_loss(loss_of(setting, model), expected["loss"])
-        close(weights.max(), expected["s_max"])
-        close(entropy(weights), expected["entropy"])
+        assert_close_loss(loss_of(setting, model), expected["loss"])
+        assert_close(weights.max(), expected["s_max"])
+        assert_close(entropy(weights), expected["entropy"])
     target = np.asarray(setting.args.x[0])
     alignments, beta = np.asarray(run.final.values).T @ target, np.asarray(run.final())
     assert alignments.argmax() + 1 == run.final.weights.argmax() + 1 == golden["winner_one_based"]
-    close(alignments, golden["u"])
-    close(run.final.weights, golden["s"])
-    close(alignments.max(), golden["u_winner"])
-    close(run.final.scores.max(), golden["a_winner"])
-    close(beta @ target, golden["z"])
-    close(beta @ target / np.linalg.norm(beta), golden["cos_target_beta"])
+    assert_close(alignments, golden["u"])
+    assert_close(run.final.weights, golden["s"])
+    assert_close(alignments.max(), golden["u_winner"])
+    assert_close(run.final.scores.max(), golden["a_winner"])
+    assert_close(beta @ target, golden["z"])
+    assert_close(beta @ target / np.linalg.norm(beta), golden["cos_target_beta"])
 
 
 @pytest.mark.parametrize("loss", ["square", "logistic"])
@@ -88,9 +88,9 @@ def test_setting_b(name, loss):
     # Along the kink of |a| the scores overshoot zero at every step, and the last bit of a sum decides where they land:
     # reordering the sums of one NumPy loop moves this loss by 7e-5.
     relative = 1e-4 if (name, loss) == ("L1", "logistic") else 1e-5
-    close_loss(loss_of(setting, final), expected["loss"], relative)
-    close(weights.max(), expected["max_weight"])
-    close(weights.min(), expected["min_weight"])
+    assert_close_loss(loss_of(setting, final), expected["loss"], relative)
+    assert_close(weights.max(), expected["max_weight"])
+    assert_close(weights.min(), expected["min_weight"])
     assert weights.argmax() + 1 == expected["winner_one_based"]
 
 
@@ -99,10 +99,10 @@ def test_setting_c(dimension):
     expected, setting = GOLDEN["C_tied"][str(dimension)], paper.tied(dimension)
     final = descend(setting).final
     norms = np.linalg.norm(np.asarray(final.values), axis=0)
-    close_loss(loss_of(setting, final), expected["loss"])
-    close(final.weights.max(), expected["s_max"])
-    close(norms[int(final.weights.argmax())], expected["winner_column_norm"])
-    close(np.median(norms), expected["median_column_norm"])
+    assert_close_loss(loss_of(setting, final), expected["loss"])
+    assert_close(final.weights.max(), expected["s_max"])
+    assert_close(norms[int(final.weights.argmax())], expected["winner_column_norm"])
+    assert_close(np.median(norms), expected["median_column_norm"])
 
 
 @pytest.mark.parametrize("kappa", [1, 2, 3, 4, 5])
@@ -110,25 +110,25 @@ def test_setting_d(kappa):
     expected, setting = GOLDEN["D_condition_number"][str(kappa)], paper.condition_number(float(kappa))
     final = descend(setting).final
     weights, scores = np.asarray(final.weights), np.asarray(final.scores)
-    close_loss(loss_of(setting, final), expected["loss"])
-    close(weights.max(), expected["s_max"])
-    close(entropy(weights), expected["entropy"])
-    close(scores.max() - scores.min(), expected["score_spread"])
-    close(scores.std(), expected["score_std"])
-    close(np.linalg.norm(final()), expected["beta_norm"])
+    assert_close_loss(loss_of(setting, final), expected["loss"])
+    assert_close(weights.max(), expected["s_max"])
+    assert_close(entropy(weights), expected["entropy"])
+    assert_close(scores.max() - scores.min(), expected["score_spread"])
+    assert_close(scores.std(), expected["score_std"])
+    assert_close(np.linalg.norm(final()), expected["beta_norm"])
 
 
 def test_setting_e():
     golden, setting = GOLDEN["E_kl"], paper.target_distribution()
     steps = [int(k) for k in golden["after_updates"]]
     run = descend(setting, steps=steps[-1], save_at=steps)
-    close(entropy(np.asarray(setting.args)), golden["entropy_of_p"], absolute=1e-12)
+    assert_close(entropy(np.asarray(setting.args)), golden["entropy_of_p"], absolute=1e-12)
     for row, expected in enumerate(golden["after_updates"].values()):
         model = model_at(run, row)
         weights = np.asarray(model.weights)
         np.testing.assert_allclose(loss_of(setting, model), expected["kl"], rtol=1e-5, atol=1e-15)
-        close(weights.max(), expected["s_max"])
-        close(entropy(weights), expected["entropy"])
+        assert_close(weights.max(), expected["s_max"])
+        assert_close(entropy(weights), expected["entropy"])
 
 
 def test_a_wrong_step_size_misses_the_golden_values():
