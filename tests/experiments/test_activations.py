@@ -119,7 +119,7 @@ def test_claims_fail_on_runs_that_break_them(quick):
     moved = descent["logistic_weights"] + 1e-3
     assert verdicts(changed(quick, "descent", logistic_weights=moved))["settings-reproduced"] != "holds"
     swapped = changed(quick, "descent", logistic_weights=descent["square_weights"][[0, -1]])
-    assert verdicts(swapped)["normalised-maps-polarise"] == "does not hold"
+    assert verdicts(swapped)["normalised-maps-polarize"] == "does not hold"
     assert verdicts(swapped)["sum-leaves-the-simplex"] == "does not hold"
     assert (
         verdicts(changed(quick, "flow", logistic_drift=flow["logistic_drift"] + 1e-8))["primitive-conserved"] != "holds"

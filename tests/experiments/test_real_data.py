@@ -107,7 +107,7 @@ def test_descent_moves_towards_the_flow_of_the_same_start(quick):
 def test_claims_fail_on_runs_that_break_them(quick):
     run = quick["wine-separable"]
     assert (
-        verdicts(changed(quick, "wine-separable", shares=run["shares"][:, ::-1]))["separable-data-polarise"] != "holds"
+        verdicts(changed(quick, "wine-separable", shares=run["shares"][:, ::-1]))["separable-data-polarize"] != "holds"
     )
     assert verdicts(changed(quick, "wine-separable", clock=run["clock"] * 0))["clock-decides"] == "does not hold"
     assert verdicts(changed(quick, "wine-separable", drift=run["drift"] + 1e-3))["laws-on-any-data"] == "does not hold"

@@ -84,7 +84,7 @@ def test_claims_fail_on_runs_that_break_them(quick):
     run = quick["D10"]
     assert verdicts(changed(quick, "D10", descent_loss=run["descent_loss"] * 1.1))["settings-reproduced"] != "holds"
     spread = np.full_like(run["descent_weights"], 0.1)
-    assert verdicts(changed(quick, "D10", descent_weights=spread))["tied-polarises"] == "holds in part"
+    assert verdicts(changed(quick, "D10", descent_weights=spread))["tied-polarizes"] == "holds in part"
     assert (
         verdicts(changed(quick, "D10", flow_norms=np.ones_like(run["flow_norms"])))["one-column-grows"]
         == "holds in part"

@@ -8,7 +8,7 @@ from gradflow.experiments.base import Experiment
 
 EXPERIMENT = Experiment(
     name="activations",
-    title="Which score -> weight maps polarise: six maps, two losses, and elementwise maps beside them",
+    title="Which score -> weight maps polarize: six maps, two losses, and elementwise maps beside them",
     source="arXiv 2603.06248, the figure of six maps and section 3",
     config=Config,
     stages=stages,
@@ -16,9 +16,9 @@ EXPERIMENT = Experiment(
     figures=figures,
     recorded={
         "settings-reproduced": "holds",
-        "normalised-maps-polarise": "holds",
+        "normalised-maps-polarize": "holds",
         "elementwise-maps-do-not": "holds",
-        "square-polarises-partly": "holds",
+        "square-polarizes-partly": "holds",
         "sum-leaves-the-simplex": "holds",
         "l1-is-a-flow": "holds in part",
         "every-map-in-the-end": "holds",

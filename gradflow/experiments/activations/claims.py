@@ -69,7 +69,7 @@ def positive(config: Config, results: Results) -> Claim:
     """Judge that positive normalised maps go one-hot under the logistic loss."""
     shares = {name: final_share(results, "logistic", name) for name in POSITIVE}
     return Claim(
-        "normalised-maps-polarise",
+        "normalised-maps-polarize",
         "positive normalised maps go one-hot under the logistic loss",
         f"{PAPER}, right: L1, x^2, softmax and ReLU over their sums",
         f"largest weight after {config.logistic_steps:,} steps: {listed(POSITIVE, shares.get)} (uniform is 0.1)",
@@ -87,7 +87,7 @@ def elementwise(config: Config, results: Results) -> Claim:
     same = " (ReLU, ELU and linear are one curve: no score ever turns negative)" if np.nanmin(scores) > 0 else ""
     return Claim(
         "elementwise-maps-do-not",
-        "unnormalised elementwise maps have no competition and do not polarise",
+        "unnormalised elementwise maps have no competition and do not polarize",
         f"{PAPER}, the elementwise sigmoid; ReLU, ELU and linear maps added here",
         f"largest weight over the sum after {config.logistic_steps:,} steps: {listed(ELEMENTWISE, ends.get)}; the flow "
         f"at t = {config.horizon:.0e}: {listed(ELEMENTWISE, later.get)}{same}",
@@ -104,7 +104,7 @@ def square(config: Config, results: Results) -> Claim:
     logistic = {name: final_share(results, "logistic", name) for name in POSITIVE}
     moved = all(after[name] > before[name] for name in POSITIVE)
     return Claim(
-        "square-polarises-partly",
+        "square-polarizes-partly",
         "under the square loss weights separate, and stop before one-hot",
         f"{PAPER}, left",
         f"largest weight at the start and after {config.square_steps:,} steps: "
@@ -149,7 +149,7 @@ def l1_flow(config: Config, results: Results) -> Claim:
 
 
 def in_the_end(config: Config, results: Results) -> Claim:
-    """Judge that smooth and kinked positive normalised maps polarise, late."""
+    """Judge that smooth and kinked positive normalised maps polarize, late."""
     tau, rest = results["late"]["tau"], results["late"]["rest"]
     medians = {name: np.median(rest[i], axis=0) for i, name in enumerate(LATE)}
     columns = [int(np.searchsorted(tau, value)) for value in (*REPORTED_TAU, config.late_tau)]
@@ -159,7 +159,7 @@ def in_the_end(config: Config, results: Results) -> Claim:
     zeros = results["late"]["zeros"][LATE.index("normalised-relu"), :, -1]
     return Claim(
         "every-map-in-the-end",
-        "every positive normalised map polarises in the end, the softmax long before the others that are smooth",
+        "every positive normalised map polarizes in the end, the softmax long before the others that are smooth",
         "section 3, from x^2 and softmax to any positive map (derived here: the late stage on the clock tau)",
         f"median 1 - s_max of {config.late_seeds} starts at tau = {REPORTED_TAU[0]:g} | {REPORTED_TAU[1]:g} | "
         f"{config.late_tau:g}: {numbers}; ReLU ends with {zeros.min()} to {zeros.max()} of {config.late_size} weights "

@@ -57,7 +57,7 @@ def figures(config: Config, results: Results) -> list[Figure]:
     return [
         Figure(
             "largest-share",
-            "Normalisation decides whether weights polarise, the loss how far",
+            "Normalisation decides whether weights polarize, the loss how far",
             f"Largest weight over the sum of magnitudes. {made} Diamonds: an independent run of the paper's settings. "
             "ReLU, "
             "ELU and linear coincide, since no score turns negative.",
@@ -78,7 +78,7 @@ def figures(config: Config, results: Results) -> list[Figure]:
         ),
         Figure(
             "late-stage",
-            "Every positive normalised map polarises in the end",
+            "Every positive normalised map polarizes in the end",
             f"1 - largest weight on the clock tau, n = {config.late_size}, scores 1, values 0.1 N(0, 1); faint: each "
             "of "
             f"{config.late_seeds} starts, bold: median, band: quartiles, rtol {config.rtol:g}. Diamonds: values "

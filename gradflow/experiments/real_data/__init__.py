@@ -15,8 +15,8 @@ EXPERIMENT = Experiment(
     claims=claims,
     figures=figures,
     recorded={
-        "separable-data-polarise": "holds",
-        "overlapping-data-polarise": "holds in part",
+        "separable-data-polarize": "holds",
+        "overlapping-data-polarize": "holds in part",
         "regression-stops-early": "holds",
         "clock-decides": "holds",
         "normalisation-decides": "holds",

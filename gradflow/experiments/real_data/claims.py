@@ -48,7 +48,7 @@ def _range(results: Results, config: Config, name: str) -> str:
 def separable(config: Config, results: Results) -> Claim:
     """Judge polarization on separable data."""
     return Claim(
-        "separable-data-polarise",
+        "separable-data-polarize",
         "on separable data with many samples the softmax goes one-hot",
         "the theorem has one sample; extended here",
         f"largest weight, median and range of {2 * config.seeds} starts: "
@@ -71,7 +71,7 @@ def overlapping(config: Config, results: Results) -> Claim:
     """Judge polarization on data that no hyperplane separates."""
     excess = {name: np.median(results[name]["loss"][SOFTMAX, -1]) / results[name]["floor"] - 1 for name in OVERLAPPING}
     return Claim(
-        "overlapping-data-polarise",
+        "overlapping-data-polarize",
         "classification data that no hyperplane (through the origin) separates still make the softmax one-hot",
         "not treated; the minimiser is finite there, and so is the clock",
         "largest weight: "
@@ -97,7 +97,7 @@ def clock_gain(results: Results, task: str) -> float:
 
 
 def regression(config: Config, results: Results) -> Claim:
-    """Judge that regression polarises partly."""
+    """Judge that regression polarizes partly."""
     ends = {name: np.median(largest(results, name)) for name in REGRESSIONS}
     left = {name: np.median(results[name]["loss"][SOFTMAX, -1]) / results[name]["floor"] - 1 for name in REGRESSIONS}
     return Claim(
@@ -142,7 +142,7 @@ def elementwise(config: Config, results: Results) -> Claim:
     ahead = all(square[name] >= np.median(largest(results, name)) >= late[name] for name in TASKS)
     return Claim(
         "normalisation-decides",
-        "x^2 polarises first, then softmax, then the normalised sigmoid, and the elementwise sigmoid never",
+        "x^2 polarizes first, then softmax, then the normalised sigmoid, and the elementwise sigmoid never",
         "six maps and section 3, one sample there",
         f"largest share of any start under the elementwise sigmoid: {max(sigmoid.values()):.3f}; median at the end, "
         f"x^2 | softmax | normalised sigmoid: "

@@ -33,7 +33,7 @@ def figures(config: Config, results: Results) -> list[Figure]:
     return [
         Figure(
             "largest-weight",
-            "Classification polarises when the clock runs long enough; regression does not",
+            "Classification polarizes when the clock runs long enough; regression does not",
             f"Largest weight over the sum of weights. {made}",
             "Seven panels, one a data set and loss. On wine and breast cancer x^2 and softmax rise to one; on digits "
             "and on "

@@ -88,7 +88,7 @@ def draw_fit(results: Results) -> "MatplotlibFigure":
 
 @styled
 def draw_controls(results: Results) -> "MatplotlibFigure":
-    """Draw loss and entropy of the models that cannot or do not polarise."""
+    """Draw loss and entropy of the models that cannot or do not polarize."""
     figure, axes = plot.new_figure(1, 2, height=2.6)
     run = results["controls"]
     kept = run["t"] > 0

@@ -16,7 +16,7 @@ EXPERIMENT = Experiment(
     figures=figures,
     recorded={
         "settings-reproduced": "holds",
-        "tied-polarises": "holds",
+        "tied-polarizes": "holds",
         "one-column-grows": "holds",
         "massive-in-the-usual-sense": "does not hold",
         "tying-is-the-cause": "does not hold",

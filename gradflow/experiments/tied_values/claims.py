@@ -13,7 +13,7 @@ PAPER = "massive activations, D = 10, 20, 50, 100"
 
 def claims(config: Config, results: Results) -> list[Claim]:
     """Judge every claim."""
-    judges = (reproduced, polarises, grows, massive, cause, identity)
+    judges = (reproduced, polarizes, grows, massive, cause, identity)
     return [judge_claim(config, results) for judge_claim in judges]
 
 
@@ -65,12 +65,12 @@ def reproduced(config: Config, results: Results) -> Claim:
     )
 
 
-def polarises(config: Config, results: Results) -> Claim:
+def polarizes(config: Config, results: Results) -> Claim:
     """Judge that the tied model goes one-hot."""
     largest = {d: results[f"D{d}"]["descent_weights"][-1].max() for d in config.dimensions}
     sigmoid = max(_share(results[f"D{d}"]["flow_weights"][-1, 2]) * d for d in config.dimensions)
     return Claim(
-        "tied-polarises",
+        "tied-polarizes",
         "softmax(U a) goes one-hot although keys and values share one matrix",
         PAPER,
         f"largest weight after {config.steps:,} steps: {_each(config, largest.get)}",
