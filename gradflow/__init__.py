@@ -22,6 +22,7 @@ from gradflow.errors import FlowWarning as FlowWarning
 from gradflow.errors import Interrupted as Interrupted
 from gradflow.flow import Crossing as Crossing
 from gradflow.flow import gradient_flow as gradient_flow
+from gradflow.flow import gradient_flow_ensemble as gradient_flow_ensemble
 from gradflow.flow import log_times as log_times
 from gradflow.trajectory import Trajectory as Trajectory
 from gradflow.types import RESULTS as RESULTS

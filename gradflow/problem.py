@@ -19,6 +19,7 @@ from jaxtyping import Array, PyTree
 
 from gradflow.callables import check_callable
 from gradflow.errors import FlowError, FlowWarning, leaf_name, shown
+from gradflow.types import Number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,7 +223,7 @@ def _check_arrays(structure: Structure, arrays: list[Array]) -> None:
         if moving:
             dtypes.setdefault(x.dtype, name)
         if not isinstance(x, Tracer) and jnp.issubdtype(x.dtype, jnp.floating):
-            _check_finite(name, x)
+            check_finite(name, x)
     if len(dtypes) > 1:
         listed = ", ".join(f"{name} is {dtype}" for dtype, name in dtypes.items())
         raise FlowError(f"the model mixes dtypes ({listed}): cast its arrays to one dtype")
@@ -231,7 +232,8 @@ def _check_arrays(structure: Structure, arrays: list[Array]) -> None:
         raise FlowError(f"{name} is {dtype}, too coarse for a training run: cast the model to float32 or float64")
 
 
-def _check_finite(name: str, x: Array) -> None:
+def check_finite(name: str, x: Number) -> None:
+    """Refuse an array with a NaN or an infinity, by name and index."""
     values = np.asarray(x)
     finite = np.isfinite(values)
     if not finite.all():

@@ -19,8 +19,8 @@ PACKAGE = Path(gradflow.__file__).parent
 # only the command line stands on it.
 FLOORS = {
     1: ("types", "errors", "progress", "citation"),
-    2: ("activations", "losses", "trajectory", "callables"),
-    3: ("models", "tasks", "problem"),
+    2: ("activations", "losses", "trajectory", "callables", "devices", "files"),
+    3: ("models", "tasks", "problem", "members"),
     4: ("flow", "descent", "compare"),
     5: ("diagnostics", "laws"),
     6: ("sweep", "pretrained"),

@@ -1,5 +1,6 @@
 """Gradient flows: theta' = -M grad L(theta), through Diffrax."""
 
+from gradflow.flow.ensemble import gradient_flow_ensemble as gradient_flow_ensemble
 from gradflow.flow.events import Crossing as Crossing
 from gradflow.flow.options import log_times as log_times
 from gradflow.flow.solve import gradient_flow as gradient_flow

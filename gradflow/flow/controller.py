@@ -23,6 +23,22 @@ SMOOTH_ORDER = 14.0  # errors that fall faster than this come from a jump that t
 KINK_EVIDENCE = 800  # some 13,000 steps: a ReLU network slides along one kink after another and leaves each of them
 
 
+class Estimate(eqx.Module):
+    """The error of a step, from a solver whose steps differ in order or in cost.
+
+    Attributes:
+        error: of each array.
+        order: of the error in the step size.
+        gradients: that the step took.
+        noise: how many units in the last place of the state rounding may have left in the error.
+    """
+
+    error: PyTree
+    order: Float[Array, ""]
+    gradients: Int[Array, ""]
+    noise: Float[Array, ""]
+
+
 class ControllerState(eqx.Module):
     """What the controller remembers between two attempts at a step.
 
@@ -36,6 +52,7 @@ class ControllerState(eqx.Module):
         tried_error: its error in units of the tolerance.
         evidence: 2 for each probe whose error was of the order of a jump, less 1 for each of a smooth field.
         nonfinite: whether the last attempt met a NaN or an infinity.
+        gradients: of the attempts so far, for solvers that tell.
         accepted: time and state after the last accepted step, if they are kept.
     """
 
@@ -48,6 +65,7 @@ class ControllerState(eqx.Module):
     tried_error: Float[Array, ""]
     evidence: Int[Array, ""]
     nonfinite: Bool[Array, ""]
+    gradients: Int[Array, ""]
     accepted: tuple[Float[Array, ""], PyTree] | None
 
     @property
@@ -66,8 +84,9 @@ class FlowController(diffrax.AbstractAdaptiveStepSizeController[ControllerState,
     Attributes:
         rtol: relative tolerance.
         atol: absolute tolerance.
-        norm: of the scaled error; root mean square.
+        norm: root mean square; for the choice of the first step and for implicit solvers.
         tiny: smallest step in units of the last place of t.
+        budget: gradients after which the run ends as if out of steps, for solvers that tell what a step took.
         keep: whether to keep the state after the last accepted step. Where a crossing is refined for one member of a
             batch, Diffrax gives every other member that has ended the state of its last attempt, accepted or not.
     """
@@ -76,6 +95,7 @@ class FlowController(diffrax.AbstractAdaptiveStepSizeController[ControllerState,
     atol: float | Float[Array, ""]
     norm: Callable[[PyTree], Any] = eqx.field(default=optx.rms_norm, static=True)
     tiny: float = eqx.field(default=4.0, static=True)
+    budget: int | None = eqx.field(default=None, static=True)
     keep: bool = eqx.field(default=False, static=True)
 
     def wrap(self, direction):
@@ -86,23 +106,28 @@ class FlowController(diffrax.AbstractAdaptiveStepSizeController[ControllerState,
     def init(self, terms, t0, t1, y0, dt0, args, func, error_order):
         """Choose the first step by the field and its change (Hairer, Norsett, Wanner, II.4), as Diffrax does."""
         if dt0 is None:
-            standard = diffrax.PIDController(rtol=self.rtol, atol=self.atol, norm=self.norm)
+            standard = diffrax.PIDController(rtol=self.rtol, atol=self.atol)
             first, _ = standard.init(terms, t0, t1, y0, None, args, func, error_order)
         else:
             first = t0 + dt0
         t0, t1, dt = jnp.asarray(t0), jnp.asarray(t1), jnp.asarray(first - t0)
         zero, count = jnp.zeros_like(t0), jnp.zeros((), jnp.int32)
         accepted = (t0, y0) if self.keep else None
-        return first, ControllerState(dt, t0, t1, count, count, zero, zero, count, jnp.zeros((), bool), accepted)
+        never = jnp.zeros((), bool)
+        return first, ControllerState(dt, t0, t1, count, count, zero, zero, count, never, count, accepted)
 
     def adapt_step_size(self, t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state):
         """Accept or refuse a step, choose the next one, and end the run where none can succeed."""
         del args
         state, dt = controller_state, jnp.asarray(t1 - t0)
+        gradients, noise = state.gradients, 1.0
+        if isinstance(y_error, Estimate):
+            gradients = gradients + y_error.gradients.astype(gradients.dtype)  # Diffrax makes floats of all of it
+            noise, error_order, y_error = y_error.noise, y_error.order, y_error.error
         error = lax.stop_gradient(self._scaled_error(y0, y1_candidate, y_error).astype(dt.dtype))
         finite = jnp.isfinite(error)
         good = error < 1
-        evidence = self._evidence(state, dt, error)
+        evidence = self._evidence(state, dt, error, noise)
         hopeless = ((state.t1 - t1) > HOPELESS * dt) & (dt < STEADY * (t0 - state.t0))
         probe = hopeless & (state.attempts >= PROBE_EVERY) & finite & (state.retries == 0) & (error > 0)
         keep = good & ~probe
@@ -121,6 +146,7 @@ class FlowController(diffrax.AbstractAdaptiveStepSizeController[ControllerState,
             tried_error=jnp.where(finite, error, 0),
             evidence=jnp.where(hopeless, evidence, 0),
             nonfinite=~finite,
+            gradients=gradients,
             accepted=jax.tree.map(lambda new, old: jnp.where(keep, new, old), (t1, y1_candidate), state.accepted)
             if self.keep
             else None,
@@ -128,18 +154,21 @@ class FlowController(diffrax.AbstractAdaptiveStepSizeController[ControllerState,
         return keep, next_t0, next_t0 + next_dt, False, new, self._result(new, next_t0, keep)
 
     def _scaled_error(self, y0, y1, y_error):
-        def scale(a, b, error):
-            size = jnp.maximum(jnp.abs(a), jnp.where(jnp.isfinite(b), jnp.abs(b), 0))
-            tolerance = self.atol + size * self.rtol
+        """Return the root mean square of the error in units of the tolerance."""
+
+        def squares(a, b, error):
+            tolerance = self.atol + self.rtol * jnp.maximum(jnp.abs(a), jnp.abs(b))
             smallest = jnp.finfo(tolerance.dtype).tiny  # with atol = 0 an entry that stays at 0 has none
-            return jnp.where(jnp.isfinite(b), error, jnp.inf) / jnp.maximum(tolerance, smallest)
+            scaled = jnp.where(jnp.isfinite(b), error, jnp.inf) / jnp.maximum(tolerance, smallest)
+            return jnp.sum(scaled * scaled)
 
-        return self.norm([scale(*leaves) for leaves in zip(y0, y1, y_error, strict=True)])
+        leaves = list(zip(jax.tree.leaves(y0), jax.tree.leaves(y1), jax.tree.leaves(y_error), strict=True))
+        return jnp.sqrt(sum(squares(*leaf) for leaf in leaves) / sum(a.size for a, _, _ in leaves))
 
-    def _evidence(self, state, dt, error):
+    def _evidence(self, state, dt, error, noise):
         """Update the evidence for a jump from the errors of a probe and of the quarter step that follows it."""
         # Rejections in a row are no evidence: every single crossing of a kink has them, and is passed in the end.
-        rounding = ROUNDING * jnp.finfo(error.dtype).eps / self.rtol
+        rounding = ROUNDING * noise * jnp.finfo(error.dtype).eps / self.rtol
         probed = (state.tried_dt > 0) & jnp.isfinite(error)
         shrink = jnp.where(probed, state.tried_dt, 2) / jnp.where(probed, dt, 1)
         base = jnp.where(shrink > 1, shrink, 2)
@@ -153,4 +182,7 @@ class FlowController(diffrax.AbstractAdaptiveStepSizeController[ControllerState,
         too_small = ~keep & (new.dt <= self.tiny * jnp.finfo(t.dtype).eps * jnp.abs(t))
         stuck = too_small | (new.retries >= MAX_RETRIES)
         result = diffrax.RESULTS.where(stuck, diffrax.RESULTS.dt_min_reached, diffrax.RESULTS.successful)
+        if self.budget is not None:
+            spent = new.gradients >= self.budget
+            result = diffrax.RESULTS.where(spent, diffrax.RESULTS.max_steps_reached, result)
         return diffrax.RESULTS.where(new.kinked, diffrax.RESULTS.internal_error, result)

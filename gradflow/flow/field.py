@@ -4,10 +4,12 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, PyTree
 
 from gradflow.errors import FlowError, is_traced, leaf_name, nearest
 from gradflow.flow.options import number
+from gradflow.members import Members
 from gradflow.problem import Problem, Structure
 from gradflow.types import Number
 
@@ -58,7 +60,9 @@ def guarded_velocity(
     return field(params, frozen, rates, anchor)
 
 
-def spread_rates(rates: PyTree | None, model: PyTree, problem: Problem) -> list[Number] | None:
+def spread_rates(
+    rates: PyTree | None, model: PyTree, problem: Problem | Members, members: int | None = None
+) -> list[Number] | None:
     """Return one rate a moving array from a tree prefix of the model or a dictionary of leaf names.
 
     Args:
@@ -66,9 +70,10 @@ def spread_rates(rates: PyTree | None, model: PyTree, problem: Problem) -> list[
             that are not named keep the rate 1). None means all 1.
         model: the model.
         problem: the same, split.
+        members: how many members each rate may be given for, as an array `(M,)`; None for a single run.
 
     Returns:
-        A list as long as `problem.params`, or None.
+        A list as long as `problem.params`, or None; scalars, or `(M,)` each where there are members.
 
     Raises:
         FlowError: if the structure does not fit, a name matches no leaf, or a rate is not positive and finite.
@@ -84,7 +89,7 @@ def spread_rates(rates: PyTree | None, model: PyTree, problem: Problem) -> list[
     missing = next((name for name in moving if name not in named), None)
     if missing is not None:
         raise FlowError(f"rates is None at {missing}: give a positive number there, 1.0 to leave the leaf as it is")
-    return [_positive(name, number(f"rates at {name}", named[name], problem.dtype)) for name in moving]
+    return [_positive(name, number(f"rates at {name}", named[name], problem.dtype, members)) for name in moving]
 
 
 def _by_name(rates: dict, names: list[str]) -> dict:
@@ -110,8 +115,10 @@ def _by_prefix(rates: PyTree, model: PyTree) -> dict:
 
 
 def _positive(name: str, rate):
-    if not is_traced(rate) and not (0 < rate < jnp.inf):
-        raise FlowError(
-            f"rates at {name} is {float(rate):g}: rates must be positive and finite; freeze a leaf with `trainable`"
-        )
+    if not is_traced(rate):
+        wrong = [value for value in np.asarray(rate).ravel() if not 0 < value < np.inf]
+        if wrong:
+            raise FlowError(
+                f"rates at {name} is {wrong[0]:g}: rates must be positive and finite; freeze a leaf with `trainable`"
+            )
     return rate

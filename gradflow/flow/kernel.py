@@ -36,7 +36,7 @@ class Kernel:
     stop: Callable | None
     crossing: Callable | None
     direction: bool | None
-    solver: diffrax.AbstractSolver
+    solver: diffrax.AbstractAdaptiveSolver
     adjoint: diffrax.AbstractAdjoint
     max_steps: int
     at_end: bool
@@ -72,7 +72,7 @@ class Resume(NamedTuple):
 
 
 class End(NamedTuple):
-    """State and savings at the end of a run or of a chunk."""
+    """State and savings at the end of a run or of a chunk; `stats` count the chunk, `totals` the run so far."""
 
     params: list[Array]
     t: Float[Array, ""]
@@ -81,6 +81,7 @@ class End(NamedTuple):
     valid: Bool[Array, " T"]
     result: RESULTS
     stats: dict[str, Any]
+    totals: dict[str, Any]
     resume: Resume | None
 
 
@@ -99,7 +100,7 @@ def run(
     with jax.default_matmul_precision("highest"), np.errstate(invalid="ignore"):
         check_loss(kernel.structure, params, arguments.frozen)
         solution = _solve(kernel, params, arguments, numbers, resume, chunked)
-        return _end(kernel, params, arguments, numbers, solution, first=resume is None)
+        return _end(kernel, params, arguments, numbers, solution, resume is None, chunked)
 
 
 def _solve(kernel, params, arguments, numbers, resume, chunked) -> diffrax.Solution:
@@ -114,8 +115,13 @@ def _solve(kernel, params, arguments, numbers, resume, chunked) -> diffrax.Solut
         None if resume is None else resume.controller_state.dt,
         params,
         arguments._replace(anchor=jax.lax.stop_gradient(params)),
-        saveat=diffrax.SaveAt(subs=subs, controller_state=True, solver_state=chunked),
-        stepsize_controller=FlowController(rtol=numbers.rtol, atol=numbers.atol, keep=kernel.crossing is not None),
+        saveat=diffrax.SaveAt(subs=subs, controller_state=True, solver_state=chunked or _chooses(kernel)),
+        stepsize_controller=FlowController(
+            rtol=numbers.rtol,
+            atol=numbers.atol,
+            keep=kernel.crossing is not None,
+            budget=gradient_budget(kernel),
+        ),
         event=events.build(kernel.structure, kernel.stop, kernel.crossing, kernel.direction),
         adjoint=kernel.adjoint,
         max_steps=kernel.max_steps,
@@ -144,12 +150,18 @@ def _observe(kernel: Kernel, t, params, arguments: Arguments):
     return observed_arrays(kernel.observe, t, *kernel.structure.join(params, arguments.frozen))
 
 
-def _end(kernel, params, arguments, numbers, solution, first: bool) -> End:
+def _end(kernel, params, arguments, numbers, solution, first: bool, chunked: bool) -> End:
     t_end, final = _last_state(solution)
     ts, observed, valid = _saved(kernel, params, final, t_end, arguments, numbers, solution, first)
     state: ControllerState = solution.controller_state
     stats = {name: solution.stats[name] for name in ("num_steps", "num_accepted_steps", "num_rejected_steps")}
-    stats["num_gradients"] = solvers.count_gradients(kernel.solver, jnp.asarray(solution.stats["num_steps"]), first)
+    totals = {}
+    if _chooses(kernel):
+        totals["num_gradients"] = state.gradients + 2  # which choose the first step
+        totals |= solvers.choice_stats(solution.solver_state)
+    else:
+        steps = jnp.asarray(solution.stats["num_steps"])
+        stats["num_gradients"] = solvers.count_gradients(kernel.solver, steps, first)
     return End(
         params=final,
         t=t_end,
@@ -158,8 +170,18 @@ def _end(kernel, params, arguments, numbers, solution, first: bool) -> End:
         valid=valid,
         result=_result(kernel, params, final, arguments, solution, state, first),
         stats=stats,
-        resume=None if solution.solver_state is None else Resume(solution.solver_state, state),
+        totals=totals,
+        resume=Resume(solution.solver_state, state) if chunked else None,
     )
+
+
+def gradient_budget(kernel: Kernel) -> int | None:
+    """Return the gradients that `max_steps` stands for where steps differ in cost: those of explicit steps."""
+    return min(6 * kernel.max_steps, 2**31 - 2**20) if _chooses(kernel) else None
+
+
+def _chooses(kernel: Kernel) -> bool:
+    return isinstance(kernel.solver, solvers.Auto)
 
 
 def _last_state(solution) -> tuple[Float[Array, ""], list[Array]]:
@@ -192,7 +214,7 @@ def _result(kernel, params, final, arguments, solution, state, first: bool) -> R
     code = RESULTS.where(stuck, RESULTS.nonfinite_loss, code)
     code = RESULTS.where((code == RESULTS.internal_error) & state.kinked, RESULTS.kink, code)
     if not isinstance(kernel.solver, diffrax.AbstractImplicitSolver):
-        stiff = _is_stiff(kernel, final, arguments, code == RESULTS.max_steps_reached, state.dt)
+        stiff = is_stiff(kernel, final, arguments, code == RESULTS.max_steps_reached, state.dt)
         code = RESULTS.where(stiff, RESULTS.stiff, code)
     if first:
         start = velocity(kernel.structure, params, arguments.frozen, arguments.rates)
@@ -201,7 +223,7 @@ def _result(kernel, params, final, arguments, solution, state, first: bool) -> R
     return code
 
 
-def _is_stiff(kernel, params, arguments, out_of_steps, dt) -> Bool[Array, ""]:
+def is_stiff(kernel, params, arguments, out_of_steps, dt) -> Bool[Array, ""]:
     """Return whether the step size sits at the stability limit, by power iteration on differences of the field."""
 
     def field(y):

@@ -71,12 +71,29 @@ def save_times(t0, t1, ts, dtype) -> tuple[Number, Number, Number]:
     return t0, t1, ts
 
 
-def number(argument: str, x, dtype) -> Number:
-    """Return a number as a scalar array of `dtype`, or raise with the argument's name."""
+def number(argument: str, x, dtype, members: int | None = None) -> Number:
+    """Return a number as a scalar array of `dtype`, or raise with the argument's name.
+
+    Args:
+        argument: its name.
+        x: the number; with `members`, also one a member.
+        dtype: of the result.
+        members: M of an ensemble; None where only one number makes sense.
+
+    Returns:
+        A scalar, or `(M,)` where there are members.
+
+    Raises:
+        FlowError: if it is no real number, or its shape is another.
+    """
     x = _array(argument, x, dtype)
-    if x.ndim:
-        raise FlowError(f"{argument} has shape {x.shape}: give one number (map over several with jax.vmap)")
-    return x
+    if members is None:
+        if x.ndim:
+            raise FlowError(f"{argument} has shape {x.shape}: give one number (map over several with jax.vmap)")
+        return x
+    if x.shape not in ((), (members,)):
+        raise FlowError(f"{argument} has shape {x.shape}: give one number, or one for each of the {members} members")
+    return x if x.ndim else _broadcast(x, (members,))
 
 
 def _array(argument: str, x, dtype) -> Number:
@@ -109,6 +126,54 @@ def _check_ts(ts, t0, t1) -> None:
     if ts[0] < t0 or ts[-1] > t1:
         i = 0 if ts[0] < t0 else ts.size - 1
         raise FlowError(f"ts[{i}] = {ts[i]:g} lies outside [t0, t1] = [{t0:g}, {t1:g}]: drop it or change the horizon")
+
+
+def member_times(t0, t1, ts, dtype, members: int) -> tuple[Number, Number, Number]:
+    """Check horizons and save times of an ensemble, and return them with a member axis.
+
+    Args:
+        t0: start, one for all or `(M,)`.
+        t1: horizon, one for all or `(M,)`.
+        ts: save times `(T,)` or `(M, T)`, or None for t1 only.
+        dtype: of the runs' time.
+        members: M.
+
+    Returns:
+        `(t0, t1, ts)` of shapes `(M,)`, `(M,)`, `(M, T)`.
+
+    Raises:
+        FlowError: as `save_times`, with the first member that is wrong.
+    """
+    t0, t1 = number("t0", t0, dtype, members), number("t1", t1, dtype, members)
+    if not is_traced((t0, t1)):
+        first, last = np.asarray(t0), np.asarray(t1)
+        wrong = np.flatnonzero(~(np.isfinite(first) & np.isfinite(last) & (last > first)))
+        if wrong.size:
+            i = int(wrong[0])
+            raise FlowError(
+                f"t1 is {last[i]:g} and t0 is {first[i]:g} for member {i}: a flow needs finite times with t1 > t0"
+            )
+    if ts is None:
+        return t0, t1, t1.reshape(members, 1)
+    ts = _array("ts", ts, dtype)
+    ts = ts.reshape(1) if ts.ndim == 0 else ts
+    if ts.ndim == 2 and ts.shape[0] != members:
+        raise FlowError(f"ts has shape {ts.shape}: give (T,), or ({members}, T) with a row for each member")
+    if not is_traced((ts, t0, t1)):
+        _check_member_ts(np.asarray(ts), np.asarray(t0), np.asarray(t1))
+    return t0, t1, ts if ts.ndim == 2 else _broadcast(ts, (members, *ts.shape))
+
+
+def _check_member_ts(ts, t0, t1) -> None:
+    if ts.ndim != 2:  # the latest start and the earliest horizon are those that bind
+        _check_ts(ts, t0.max(), t1.min())
+        return
+    for row, first, last in zip(ts, t0, t1, strict=True):
+        _check_ts(row, first, last)
+
+
+def _broadcast(x: Number, shape: tuple[int, ...]) -> Number:
+    return (jnp if isinstance(x, jax.Array) else np).broadcast_to(x, shape)
 
 
 def log_times(t_first: float, t1: float, n: int) -> np.ndarray:

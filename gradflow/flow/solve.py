@@ -17,6 +17,7 @@ from gradflow.flow.events import Crossing
 from gradflow.flow.field import spread_rates
 from gradflow.problem import Structure, split
 from gradflow.trajectory import Trajectory, result_name
+from gradflow.types import Number
 
 CHECKPOINT_BYTES = 2**27  # memory of the states that reverse mode keeps, for one member
 
@@ -79,11 +80,11 @@ def gradient_flow(
         FlowError: if an argument cannot be used, or the run fails and `throw` is True.
     """
     problem = split(loss, model, args, trainable)
-    _check_callables(observe, stop, event)
+    check_callables(observe, stop, event)
     _check_adjoint(adjoint)
     numbers = kernels.Numbers(
         *options.save_times(t0, t1, ts, problem.dtype),
-        *options.tolerances(rtol, atol, problem.dtype, kinked=not _smooth(problem.structure)),
+        *options.tolerances(rtol, atol, problem.dtype, kinked=not is_smooth(problem.structure)),
     )
     kernel = kernels.Kernel(
         structure=problem.structure,
@@ -91,14 +92,13 @@ def gradient_flow(
         stop=stop,
         crossing=event.fn if event else None,
         direction=event.direction if event else None,
-        solver=solvers.resolve(solver, sum(x.size for x in problem.params)),
-        adjoint=_checkpoints(problem.params) if adjoint is None else adjoint,
+        solver=solvers.resolve(solver, sum(x.size for x in problem.params), stage_loop(adjoint)),
+        adjoint=checkpoints(problem.params) if adjoint is None else adjoint,
         max_steps=whole_number("max_steps", max_steps),
         at_end=ts is None,
     )
     level = options.number("event.level", event.level if event else 0.0, problem.dtype)
-    if not is_traced(level) and not np.isfinite(level):
-        raise FlowError(f"event.level is {float(level):g}: it must be finite")
+    check_level(level)
     arguments = kernels.Arguments(problem.frozen, spread_rates(rates, model, problem), level)
     traced = is_traced((problem.params, arguments, numbers))
     if progress and not traced:
@@ -112,7 +112,7 @@ def gradient_flow(
         final=problem.model(end.params),
         t_final=end.t,
         result=end.result,
-        stats=end.stats,
+        stats=end.stats | end.totals,
     )
     if throw and not traced:
         _raise_failure(trajectory)
@@ -120,13 +120,20 @@ def gradient_flow(
 
 
 @functools.lru_cache
-def _smooth(structure: Structure) -> bool:
+def is_smooth(structure: Structure) -> bool:
     """Return whether the model holds no kinked activation; once for each structure, since it walks the model."""
     nothing: list = [None] * len(structure.names)
     return activations.smooth(structure.join(nothing, nothing)[0])
 
 
-def _check_callables(observe: Callable | None, stop: Callable | None, event: Crossing | None) -> None:
+def check_level(level: Number) -> None:
+    """Refuse the level of an event that is not finite."""
+    if not is_traced(level) and not np.isfinite(level).all():
+        raise FlowError(f"event.level is {shown(np.asarray(level).tolist())}: it must be finite")
+
+
+def check_callables(observe: Callable | None, stop: Callable | None, event: Crossing | None) -> None:
+    """Refuse what cannot be called along a run."""
     if not isinstance(event, Crossing | None):
         raise FlowError(f"event is {shown(event)}: give gradflow.Crossing(fn, level)")
     if event is not None and not isinstance(event.direction, bool | None):
@@ -143,7 +150,14 @@ def _check_adjoint(adjoint: diffrax.AbstractAdjoint | None) -> None:
         raise FlowError(f"adjoint is {shown(adjoint)}: give a Diffrax adjoint such as diffrax.ForwardMode()")
 
 
-def _checkpoints(params: list[Array]) -> diffrax.AbstractAdjoint:
+def stage_loop(adjoint: diffrax.AbstractAdjoint | None) -> solvers.Loop:
+    """Return the kind of the loops inside a step that an adjoint can differentiate."""
+    if adjoint is None or isinstance(adjoint, diffrax.RecursiveCheckpointAdjoint):
+        return "checkpointed"
+    return "lax" if isinstance(adjoint, diffrax.ForwardMode) else "bounded"
+
+
+def checkpoints(params: list[Array]) -> diffrax.AbstractAdjoint:
     """Return the adjoint that keeps as many states as fit; Diffrax's own count looks at `max_steps` alone.
 
     A state is the parameters and their velocity.

@@ -35,12 +35,13 @@ def flow(**options):
     return gf.gradient_flow(square_norm, jnp.ones(2), **{"t1": 10.0, "rtol": 1e-11, **options})
 
 
-@pytest.mark.parametrize("solver", ["tsit5", "dopri8"])
+# Within a long step the dense output of the eighth-order pair is of sixth order only.
+@pytest.mark.parametrize(("solver", "tolerance"), [("tsit5", 1e-9), ("dopri8", 1e-8)])
 @pytest.mark.parametrize("level", [0.9, 0.5, 1e-3])
-def test_a_crossing_is_refined_to_its_closed_form(level, solver):
+def test_a_crossing_is_refined_to_its_closed_form(level, solver, tolerance):
     run = flow(event=gf.Crossing(first, level), solver=solver)
     assert run.status == "event_occurred"
-    assert float(run.t_final) == pytest.approx(-np.log(level), abs=1e-9)
+    assert float(run.t_final) == pytest.approx(-np.log(level), abs=tolerance)
     assert float(run.final[0]) == pytest.approx(level, abs=1e-10)
 
 

@@ -25,7 +25,8 @@ def propagator(t):
 
 
 def test_jit_equals_the_plain_call():
-    np.testing.assert_array_equal(jax.jit(endpoint)(QUADRATIC.model), endpoint(QUADRATIC.model))
+    # Not bit for bit: a kernel within another one may be fused in another order.
+    np.testing.assert_allclose(jax.jit(endpoint)(QUADRATIC.model), endpoint(QUADRATIC.model), rtol=1e-13)
 
 
 def test_reverse_mode_of_the_start():
@@ -200,7 +201,7 @@ def test_reverse_mode_keeps_as_many_states_as_fit():
     """Diffrax's default keeps 1,414 states at a million steps, whatever their size: 2 GB for a small network."""
 
     def checkpoints(size):
-        return solve._checkpoints([jnp.zeros(size, jnp.float32)]).checkpoints
+        return solve.checkpoints([jnp.zeros(size, jnp.float32)]).checkpoints
 
     assert [checkpoints(size) for size in (10, 85_000, 10**7)] == [1024, 197, 16]
 

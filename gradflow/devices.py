@@ -1,0 +1,96 @@
+"""Where kernels run: host threads with one kernel each, or one independent kernel on each device."""
+
+import os
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from gradflow.errors import FlowError, shown, whole_number
+
+
+def places(threads: int | None, devices: Sequence[Any] | None) -> list[Any]:
+    """Return one device for each kernel that may run at the same time.
+
+    Two Python threads that run a kernel each use two cores of a CPU as well as two XLA host devices do, and need no
+    setting; several devices, such as GPUs, get one kernel each.
+
+    Args:
+        threads: kernels at a time on a single CPU device; None: as many as there are cores.
+        devices: JAX devices; None: all local devices of the default backend, or the one that is set as default.
+
+    Returns:
+        Devices, one repeated where several threads share it.
+
+    Raises:
+        FlowError: if threads is no whole number, or devices holds something else.
+    """
+    threads = None if threads is None else whole_number("threads", threads)
+    if devices is None:
+        default = jax.config.jax_default_device
+        found = [default] if isinstance(default, jax.Device) else jax.local_devices()
+    else:
+        found = list(devices)
+        if not found or not all(isinstance(device, jax.Device) for device in found):
+            raise FlowError(f"devices is {shown(devices)}: give JAX devices, such as jax.devices()")
+    if len(found) > 1 or found[0].platform != "cpu":
+        return found
+    return found * (cores() if threads is None else threads)
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def spread(
+    count: int, where: Sequence[Any], work: Callable[[int, Any], Any], collect: Callable[[int, Any], None]
+) -> None:
+    """Run jobs 0 ... count - 1, each on the next free place, and collect results in the calling thread.
+
+    Ctrl-C, or an error of a job or of `collect`, lets the jobs under way end and starts no other.
+
+    Args:
+        count: number of jobs.
+        where: places, see `places`.
+        work: `work(job, device) -> result`; it waits for its arrays.
+        collect: `collect(job, result)`, called as the jobs end.
+    """
+    if count == 1 or len(where) == 1:
+        for job in range(count):
+            collect(job, work(job, where[0]))
+        return
+    jobs: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for job in range(count):
+        jobs.put(job)
+    results: queue.SimpleQueue[tuple[int, Any, BaseException | None]] = queue.SimpleQueue()
+    stopped = threading.Event()
+
+    def serve(device: Any) -> None:
+        while not stopped.is_set():
+            try:
+                job = jobs.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                results.put((job, work(job, device), None))
+            except BaseException as error:  # raised again by the calling thread
+                results.put((job, None, error))
+
+    workers = [threading.Thread(target=serve, args=(device,), daemon=True) for device in where[:count]]
+    for worker in workers:
+        worker.start()
+    try:
+        for _ in range(count):
+            job, result, error = results.get()
+            if error is not None:
+                raise error
+            collect(job, result)
+    finally:
+        stopped.set()
+        for worker in workers:
+            worker.join()

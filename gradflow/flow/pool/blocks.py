@@ -1,0 +1,157 @@
+"""The host's side of a pool: members dealt into blocks, blocks spread over cores or devices, results gathered."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from gradflow.devices import places, spread
+from gradflow.flow.pool.kernel import Block, BlockEnd, PoolKernel, Shared, run
+from gradflow.flow.pool.rows import Held
+from gradflow.types import RESULTS
+
+MEMBERS_PER_LANE = 16  # of a block: few enough to share work evenly, enough to keep lanes full to the end
+LARGEST_BLOCK = 4096
+OBSERVED_BYTES = 2**25  # of one block
+
+
+@dataclasses.dataclass
+class Gathered:
+    """Results of all members in NumPy arrays, filled block by block; rows of blocks that never ran stay blank."""
+
+    params: list[np.ndarray]
+    t: np.ndarray
+    observed: PyTree
+    valid: np.ndarray
+    result: np.ndarray
+    stats: dict[str, np.ndarray]
+    useful: int = 0
+    offered: int = 0
+
+    @property
+    def efficiency(self) -> float:
+        """Part of the lanes' iterations that advanced a member."""
+        return self.useful / max(self.offered, 1)
+
+
+def block_size(count: int, lanes: int, observed_bytes: int) -> int:
+    """Return members a block: a power of two, so that new ensemble sizes rarely compile again.
+
+    Args:
+        count: members in all.
+        lanes: of the pool.
+        observed_bytes: what one member saves.
+
+    Returns:
+        The size.
+    """
+    fitting = min(max(OBSERVED_BYTES // max(observed_bytes, 1), lanes), LARGEST_BLOCK)
+    wanted = min(max(count, lanes), max(lanes * MEMBERS_PER_LANE, 256))
+    return min(1 << (wanted - 1).bit_length(), 1 << (fitting.bit_length() - 1))
+
+
+def deal(order: np.ndarray, size: int) -> list[np.ndarray]:
+    """Deal members like cards, so that every block gets its share of costly ones, and those first.
+
+    Args:
+        order: members, the costliest first.
+        size: most members of a block.
+
+    Returns:
+        Members of each block.
+    """
+    count = -(-len(order) // size)
+    return [order[first::count] for first in range(count)]
+
+
+def run_blocks(
+    kernel: PoolKernel,
+    block: Block,
+    shared: Shared,
+    order: np.ndarray,
+    size: int,
+    *,
+    threads: int | None,
+    devices: Any,
+    show: Callable[[int], None],
+) -> tuple[Gathered, bool]:
+    """Run all members, block by block on all cores or devices.
+
+    Args:
+        kernel: what picks the compiled pool.
+        block: all members at once; its count is not used.
+        shared: arrays and tolerances that all members read.
+        order: members, the costliest first.
+        size: members a block.
+        threads: see `places`.
+        devices: see `places`.
+        show: called with the members that have ended.
+
+    Returns:
+        The results, and whether Ctrl-C came before the last of them.
+    """
+    where = places(threads, devices)
+    blocks = deal(order, size)
+    members = jax.tree.map(np.asarray, (block.params, block.held, block.t0))
+    gathered: list[Gathered] = []
+    ended = 0
+
+    def work(job: int, device: Any) -> BlockEnd:
+        chosen = blocks[job]
+        index = np.concatenate([chosen, np.full(size - len(chosen), chosen[0])])
+        params, held, t0 = jax.tree.map(lambda x: x[index], members)
+        arguments = jax.device_put((Block(params, Held(*held), t0, np.asarray(len(chosen), np.int32)), shared), device)
+        return jax.block_until_ready(run(kernel, *arguments))
+
+    def collect(job: int, end: BlockEnd) -> None:
+        nonlocal ended
+        if not gathered:
+            gathered.append(_allocate(end, len(order)))
+        _write(gathered[0], blocks[job], end)
+        ended += len(blocks[job])
+        show(ended)
+
+    try:
+        spread(len(blocks), where, work, collect)
+    except KeyboardInterrupt:
+        if not gathered:
+            raise
+        return gathered[0], True
+    return gathered[0], False
+
+
+def _allocate(end: BlockEnd, count: int) -> Gathered:
+    """Return arrays for all members, blank: NaN, not valid, interrupted."""
+
+    def blank(x):
+        made = _aligned((count, *x.shape[1:]), x.dtype)
+        made[...] = np.nan if np.issubdtype(made.dtype, np.inexact) else 0
+        return made
+
+    params, t, observed, valid, stats = jax.tree.map(blank, (end.params, end.t, end.observed, end.valid, end.stats))
+    codes = np.full(count, int(RESULTS.interrupted._value), np.int32)
+    return Gathered(params, t, observed, valid, codes, stats)
+
+
+def _aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Return an array that JAX takes over without a copy on a CPU, which needs 64-byte boundaries."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    raw = np.empty(size + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
+def _write(all: Gathered, members: np.ndarray, end: BlockEnd) -> None:
+    def write(into, x):
+        into[members] = np.asarray(x)[: len(members)]
+
+    jax.tree.map(
+        write,
+        (all.params, all.t, all.observed, all.valid, all.result, all.stats),
+        (end.params, end.t, end.observed, end.valid, end.result._value, end.stats),
+    )
+    all.useful += int(end.work.useful)
+    all.offered += int(end.work.offered)

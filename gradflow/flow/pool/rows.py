@@ -1,0 +1,114 @@
+"""What the pool keeps of a member, and the rules by which a member ends."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from gradflow.flow.kernel import Arguments, Kernel, gradient_budget
+from gradflow.flow.solvers.auto import Choice
+from gradflow.types import RESULTS, Number
+
+
+class Held(NamedTuple):
+    """What a lane reads of its member: its own data, rates, level, times; all shared arrays stay outside."""
+
+    frozen: list[Number]
+    rates: list[Number] | None
+    level: Number
+    t1: Number
+    ts: Number
+
+
+class Row(NamedTuple):
+    """Where a member stands, enough to go on in another lane.
+
+    Attributes:
+        params: moving arrays after the last accepted step.
+        t: its time.
+        dt: size of the next step, 0 where none has been chosen yet.
+        saved: save times that have passed.
+        steps: attempts.
+        accepted: accepted ones.
+        gradients: evaluated.
+        stabilised_steps: accepted steps of the Chebyshev method.
+        stiffness: largest spectral radius that was seen.
+        choice: between the explicit and the Chebyshev method.
+        finished: whether the member has ended.
+        result: how.
+    """
+
+    params: list[Array]
+    t: Float[Array, ""]
+    dt: Float[Array, ""]
+    saved: Int[Array, ""]
+    steps: Int[Array, ""]
+    accepted: Int[Array, ""]
+    gradients: Int[Array, ""]
+    stabilised_steps: Int[Array, ""]
+    stiffness: Float[Array, ""]
+    choice: Choice
+    finished: Bool[Array, ""]
+    result: RESULTS
+
+
+class Taken(NamedTuple):
+    """A step that a lane has just made, for the saves within it; `kept` is False where it was refused or unfinished."""
+
+    kept: Bool[Array, ""]
+    t0: Float[Array, ""]
+    t1: Float[Array, ""]
+    dense: dict[str, PyTree]
+
+
+class Work(NamedTuple):
+    """How full the lanes were: iterations of lanes that advanced a member, and of all lanes."""
+
+    useful: Int[Array, ""]
+    offered: Int[Array, ""]
+
+    @classmethod
+    def none(cls) -> "Work":
+        """Return the count of no work."""
+        return cls(jnp.zeros((), int), jnp.zeros((), int))
+
+    def add(self, busy: Bool[Array, " L"]) -> "Work":
+        """Count one iteration of all lanes."""
+        return Work(self.useful + busy.sum(dtype=self.useful.dtype), self.offered + busy.size)
+
+
+def select(condition: Bool[Array, ""], a: Any, b: Any) -> Any:
+    """Return `a` where the condition holds, else `b`."""
+    return jax.tree.map(lambda x, y: jnp.where(condition, x, y), a, b)
+
+
+def clipped(t, t_next, t1, kept) -> Float[Array, ""]:
+    """Return the end of the next step, at the horizon if it would pass it; after a refusal half-way there."""
+    return jnp.where(t_next >= t1, jnp.where(kept, t1, t + 0.5 * (t1 - t)), t_next)
+
+
+def failed(row: Row, code: RESULTS, nonfinite, kinked) -> Row:
+    """End a member whose step size control has given up, with the name of the reason."""
+    okay = code == RESULTS.successful
+    stuck = RESULTS.where(nonfinite, RESULTS.nonfinite_loss, RESULTS.dt_min_reached)
+    named = RESULTS.where(kinked, RESULTS.kink, stuck)
+    return row._replace(finished=row.finished | ~okay, result=RESULTS.where(okay | row.finished, row.result, named))
+
+
+def closed(kernel: Kernel, row: Row, arguments: Arguments, t1, kept) -> Row:
+    """End a member that has reached its horizon, its `stop` or `max_steps`."""
+    if kernel.stop is not None:
+        stopped = kernel.stop(row.t, *kernel.structure.join(row.params, arguments.frozen))
+        row = _end(row, kept & jnp.asarray(stopped).astype(bool), RESULTS.event_occurred)
+    row = _end(row, row.t >= t1, RESULTS.successful)
+    spent = row.steps >= kernel.max_steps
+    budget = gradient_budget(kernel)
+    if budget is not None:
+        spent = spent | (row.gradients >= budget)
+    return _end(row, spent, RESULTS.max_steps_reached)
+
+
+def _end(row: Row, condition, result) -> Row:
+    ends = condition & ~row.finished
+    return row._replace(finished=row.finished | ends, result=RESULTS.where(ends, result, row.result))

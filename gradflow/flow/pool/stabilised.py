@@ -1,0 +1,170 @@
+"""Lanes of the Chebyshev method: each iteration is one gradient, whatever the lane needs it for.
+
+Members whose steps have different numbers of stages share a pool without waiting for the one with most of them.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Int, PyTree
+
+from gradflow.flow.controller import ControllerState, FlowController
+from gradflow.flow.kernel import Arguments
+from gradflow.flow.pool.rows import Held, Row, Taken, Work, clipped, failed, select
+from gradflow.flow.solvers import Auto, chebyshev
+from gradflow.flow.solvers.auto import after_stabilised, stabilised_estimate
+from gradflow.flow.solvers.chebyshev import Chebyshev, Machine
+from gradflow.types import RESULTS
+
+ERROR_ORDER = 3
+
+
+class Lane(NamedTuple):
+    """A member under way.
+
+    Attributes:
+        row: where it stands; its parameters are those at the start of the step.
+        machine: the step in progress, without those parameters.
+        direction: of the largest eigenvalue.
+        age: accepted steps since the spectral radius was estimated.
+        controller_state: of the step size control.
+    """
+
+    row: Row
+    machine: Machine
+    direction: PyTree
+    age: Int[Array, ""]
+    controller_state: ControllerState
+
+
+@dataclasses.dataclass(frozen=True)
+class Stabilised:
+    """How lanes start and advance with the Chebyshev method.
+
+    Attributes:
+        solver: with the most stages of a step.
+        terms: of the differential equation.
+        controller: of the step size.
+        patience: part of the lanes that may wait, with a step done, before it is looked at.
+    """
+
+    solver: Auto
+    terms: Any
+    controller: FlowController
+    patience: float = 0.25
+
+    def start(self, row: Row, arguments: Arguments, t1) -> Lane:
+        """Load a member; its first gradients find the spectral radius."""
+        first, controller_state = self.controller.init(
+            self.terms, row.t, t1, row.params, None, arguments, self.solver.func, ERROR_ORDER
+        )
+        first = jnp.where(row.dt > 0, row.t + row.dt, first)
+        direction = chebyshev.first_direction(row.params)
+        machine = chebyshev.begin(
+            row.t,
+            jnp.where(first >= t1, t1, first) - row.t,
+            row.params,
+            self.terms.vf(row.t, row.params, arguments),
+            direction,
+            jnp.zeros_like(row.t),
+            estimate=jnp.asarray(True),
+        )
+        return Lane(row, machine._replace(y0=None), direction, jnp.zeros((), jnp.int32), controller_state)
+
+    def is_out(self, lane: Lane) -> Array:
+        """Return whether the member has ended, or goes on with the other method."""
+        return lane.row.finished | ~lane.row.choice.stabilised
+
+    def advance(self, lanes: Lane, held: Held, arguments: Callable[[Held], Arguments]) -> tuple[Lane, Taken, Work]:
+        """Evaluate gradients until some lanes have a step done; accept or refuse those and begin the next.
+
+        Args:
+            lanes: all of them.
+            held: their members' own arrays.
+            arguments: puts one member's arguments together.
+
+        Returns:
+            The lanes, the steps that were done, and how full the lanes were.
+        """
+        live = ~jax.vmap(self.is_out)(lanes)
+        enough = jnp.maximum(self.patience * live.sum(), 1)
+
+        def running(lanes: Lane) -> Array:
+            return live & jax.vmap(chebyshev.is_running)(lanes.machine)
+
+        def going(carry: tuple[Lane, Work]) -> Array:
+            busy = running(carry[0])
+            return busy.any() & ((live & ~busy).sum() < enough)
+
+        def one(lane: Lane, held: Held) -> Lane:
+            machine = lane.machine._replace(y0=lane.row.params)
+            return lane._replace(machine=chebyshev.advance(machine, self.terms, arguments(held))._replace(y0=None))
+
+        def body(carry: tuple[Lane, Work]) -> tuple[Lane, Work]:
+            lanes, work = carry
+            return jax.vmap(one)(lanes, held), work.add(running(lanes))
+
+        lanes, work = lax.while_loop(going, body, (lanes, Work.none()))
+        lanes, taken = jax.vmap(lambda lane, held: self._attend(lane, arguments(held), held.t1))(lanes, held)
+        return lanes, taken, work
+
+    def interpolate(self, taken: Taken, t) -> list[Array]:
+        """Return the state at a time within the step."""
+        return Chebyshev.interpolation_cls(t0=taken.t0, t1=taken.t1, **taken.dense).evaluate(t)
+
+    def _attend(self, lane: Lane, arguments: Arguments, t1) -> tuple[Lane, Taken]:
+        """Complete a step that is done, and begin the stages of one whose spectral radius is known."""
+        machine = lane.machine._replace(y0=lane.row.params)
+        complete = (machine.phase == chebyshev.DONE) & ~self.is_out(lane)
+        found = machine.phase == chebyshev.READY
+        direction = select(found, machine.latest, lane.direction)
+        ended, taken = self._complete(lane, machine, arguments, t1)
+        lane = select(complete, ended, lane)._replace(direction=direction)
+        machine = lane.machine._replace(y0=lane.row.params)
+        ready = select(machine.phase == chebyshev.READY, chebyshev.first_stage(machine), machine)
+        ready = ready._replace(phase=jnp.where(self.is_out(lane), chebyshev.DONE, ready.phase), y0=None)
+        return lane._replace(machine=ready), taken._replace(kept=taken.kept & complete)
+
+    def _complete(self, lane: Lane, m: Machine, arguments: Arguments, t1) -> tuple[Lane, Taken]:
+        """Accept or refuse a step that is done, and begin the next."""
+        end = m.t + m.dt
+        estimate = stabilised_estimate(m, chebyshev.embedded_error(m))
+        kept, t, next_t, _, controller_state, code = self.controller.adapt_step_size(
+            m.t, end, m.y0, m.latest, arguments, estimate, ERROR_ORDER, lane.controller_state
+        )
+        age = jnp.where(m.iterations > 0, 0, lane.age) + kept
+        longest = chebyshev.stable_step(float(self.solver.max_stages), m.radius)
+        dt = jnp.minimum(clipped(t, next_t, t1, kept) - t, longest)
+        new = self._next_row(lane.row, m, t, kept, controller_state)
+        new = failed(new, RESULTS.promote(code), controller_state.nonfinite, controller_state.kinked)
+        following = chebyshev.begin(
+            t,
+            dt,
+            new.params,
+            select(kept, m.older, m.f0),
+            lane.direction,
+            m.radius,
+            estimate=(age >= chebyshev.REFRESH) | ~kept,
+        )
+        after = Lane(new, following._replace(y0=None), lane.direction, age, controller_state)
+        return after, Taken(kept, m.t, end, chebyshev.dense_info(m))
+
+    def _next_row(self, row: Row, m: Machine, t, kept, controller_state: ControllerState) -> Row:
+        choice = row.choice
+        if not self.solver.always_stabilised:
+            choice = select(kept, after_stabilised(choice, m.dt, m.radius, m.gradients - m.iterations), choice)
+        return row._replace(
+            params=select(kept, m.latest, m.y0),
+            t=t,
+            dt=controller_state.dt,
+            steps=row.steps + 1,
+            accepted=row.accepted + kept,
+            gradients=row.gradients + m.gradients,
+            stabilised_steps=row.stabilised_steps + kept,
+            stiffness=jnp.maximum(row.stiffness, m.radius),
+            choice=choice,
+        )
