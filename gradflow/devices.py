@@ -29,7 +29,7 @@ def places(threads: int | None, devices: Sequence[Any] | None) -> list[Any]:
     """
     threads = None if threads is None else whole_number("threads", threads)
     if devices is None:
-        default = jax.config.jax_default_device
+        default = getattr(jax.config, "jax_default_device")  # noqa: B009 (set when JAX is imported)
         found = [default] if isinstance(default, jax.Device) else jax.local_devices()
     else:
         found = list(devices)

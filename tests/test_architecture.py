@@ -20,7 +20,7 @@ PACKAGE = Path(gradflow.__file__).parent
 FLOORS = {
     1: ("types", "errors", "progress", "citation"),
     2: ("activations", "losses", "trajectory", "callables", "devices", "files"),
-    3: ("models", "tasks", "problem", "members"),
+    3: ("models", "tasks", "problem"),
     4: ("flow", "descent", "compare"),
     5: ("diagnostics", "laws"),
     6: ("sweep", "pretrained"),

@@ -12,18 +12,34 @@ import optax
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
+from gradflow.descent.hyperparameters import build
 from gradflow.problem import Structure, check_loss
 from gradflow.trajectory import observed_arrays
 
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-    """All that picks a compiled run."""
+    """All that picks a compiled run.
+
+    Attributes:
+        structure: of the problem.
+        optimizer: an Optax transformation, or a factory of one where there are hyper-parameters.
+        observe: what is saved, None for the moving arrays.
+        batches: how the data of a step is drawn.
+        hyperparameters: names of the numbers that the factory is called with.
+    """
 
     structure: Structure
-    optimizer: optax.GradientTransformation
+    optimizer: Any
     observe: Callable | None
     batches: Callable | int | None
+    hyperparameters: tuple[str, ...] = ()
+
+    def transformation(self, inputs: "Inputs") -> optax.GradientTransformation:
+        """Return the optimiser, built from a member's numbers if it has any."""
+        if not self.hyperparameters:
+            return self.optimizer
+        return build(self.optimizer, dict(zip(self.hyperparameters, inputs.hyperparameters, strict=True)))
 
 
 class State(NamedTuple):
@@ -43,6 +59,16 @@ class Inputs(NamedTuple):
     frozen: list[Array]
     save_at: Int[Array, " T"]
     key: Key[Array, ""] | None
+    hyperparameters: tuple[Float[Array, ""], ...] = ()
+
+
+class Proposal(NamedTuple):
+    """Loss and gradient at a state, the updates they lead to and the optimiser's state after them."""
+
+    value: Float[Array, ""]
+    gradient: list[Array]
+    updates: list[Array]
+    optimizer: PyTree
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -50,10 +76,10 @@ def start(kernel: Kernel, params: list[Array], inputs: Inputs) -> State:
     """Initialise the optimiser and allocate the rows to save."""
     check_loss(kernel.structure, params, inputs.frozen)
     zero = jnp.zeros((), inputs.save_at.dtype)
-    rows = jax.eval_shape(lambda: _observe(kernel, zero, params, inputs))
+    rows = jax.eval_shape(lambda: observe_at(kernel, zero, params, inputs))
     saved = jax.tree.map(lambda x: jnp.zeros((len(inputs.save_at), *x.shape), x.dtype), rows)
-    optimizer = kernel.optimizer.init(kernel.structure.moving(params))
-    return State(params, optimizer, zero, saved, zero, _is_healthy(kernel, params, zero, inputs))
+    optimizer = kernel.transformation(inputs).init(kernel.structure.moving(params))
+    return State(params, optimizer, zero, saved, zero, is_healthy(kernel, params, zero, inputs))
 
 
 @functools.partial(jax.jit, static_argnums=0, static_argnames="checked")
@@ -72,20 +98,24 @@ def advance(kernel: Kernel, state: State, inputs: Inputs, limit: Int[Array, ""],
     """
     with jax.default_matmul_precision("highest"):
         state = lax.while_loop(
-            lambda s: ((s.step < limit) | _is_due(s, inputs)) & s.finite,
-            lambda s: _save(kernel, _run_to(kernel, s, inputs, _next_stop(s, inputs, limit), checked), inputs),
+            lambda s: ((s.step < limit) | is_due(s, inputs)) & s.finite,
+            lambda s: _save(kernel, run_to(kernel, s, inputs, _next_stop(s, inputs, limit), checked), inputs),
             state,
         )
-        return state if checked else state._replace(finite=_is_healthy(kernel, state.params, state.step, inputs))
+        return state if checked else state._replace(finite=is_healthy(kernel, state.params, state.step, inputs))
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def stalled_fraction(kernel: Kernel, state: State, inputs: Inputs) -> Float[Array, ""]:
-    """Return which part of the next update's nonzero entries would not change the parameters (below one ulp)."""
-    updates, _ = _update(kernel, state, inputs)
-    moved = jax.tree.leaves(optax.apply_updates(state.params, updates))
+    """Return which part of the next update would not change the parameters."""
+    return lost_fraction(state.params, propose(kernel, state, inputs).updates)
+
+
+def lost_fraction(params: list[Array], updates: list[Array]) -> Float[Array, ""]:
+    """Return which part of the nonzero entries of an update is lost when it is added (below one ulp)."""
+    moved = jax.tree.leaves(optax.apply_updates(params, updates))
     nonzero = sum(jnp.sum(u != 0) for u in updates)
-    lost = sum(jnp.sum((u != 0) & (m == p)) for u, m, p in zip(updates, moved, state.params, strict=True))
+    lost = sum(jnp.sum((u != 0) & (m == p)) for u, m, p in zip(updates, moved, params, strict=True))
     return lost / jnp.maximum(nonzero, 1)
 
 
@@ -95,18 +125,20 @@ def _next_stop(state: State, inputs: Inputs, limit) -> Array:
     return jnp.where(state.index < count, jnp.minimum(upcoming, limit), limit)
 
 
-def _is_due(state: State, inputs: Inputs) -> Array:
+def is_due(state: State, inputs: Inputs) -> Bool[Array, ""]:
+    """Return whether this step is the next of those to save."""
     count = len(inputs.save_at)
     return (state.index < count) & (inputs.save_at[jnp.minimum(state.index, count - 1)] == state.step)
 
 
-def _run_to(kernel: Kernel, state: State, inputs: Inputs, stop, checked: bool) -> State:
+def run_to(kernel: Kernel, state: State, inputs: Inputs, stop: Array, checked: bool) -> State:
+    """Run to step `stop` without saving; if `checked`, at most to the last healthy state."""
+
     def body(s: State) -> State:
-        updates, optimizer_state = _update(kernel, s, inputs)
-        new = s._replace(params=optax.apply_updates(s.params, updates), optimizer=optimizer_state, step=s.step + 1)
+        new = follow(s, propose(kernel, s, inputs))
         if not checked:
             return new
-        ok = _is_healthy(kernel, new.params, new.step, inputs)
+        ok = is_healthy(kernel, new.params, new.step, inputs)
         return jax.tree.map(lambda a, b: jnp.where(ok, a, b), new, s)._replace(finite=ok)
 
     return lax.while_loop(lambda s: (s.step < stop) & s.finite if checked else s.step < stop, body, state)
@@ -114,25 +146,32 @@ def _run_to(kernel: Kernel, state: State, inputs: Inputs, stop, checked: bool) -
 
 def _save(kernel: Kernel, state: State, inputs: Inputs) -> State:
     def write(s: State) -> State:
-        row = _observe(kernel, s.step, s.params, inputs)
+        row = observe_at(kernel, s.step, s.params, inputs)
         saved = jax.tree.map(lambda rows, x: rows.at[s.index].set(x), s.saved, row)
         return s._replace(saved=saved, index=s.index + 1)
 
-    return lax.cond(_is_due(state, inputs) & state.finite, write, lambda s: s, state)
+    return lax.cond(is_due(state, inputs) & state.finite, write, lambda s: s, state)
 
 
-def _update(kernel: Kernel, state: State, inputs: Inputs) -> tuple[list[Array], PyTree]:
-    """Return updates and state of the optimiser, which sees the model as `equinox.filter` leaves it."""
+def propose(kernel: Kernel, state: State, inputs: Inputs) -> Proposal:
+    """Evaluate loss and gradient, and ask the optimiser, which sees the model as `equinox.filter` leaves it."""
     loss = _loss_at(kernel, state.step, inputs)
-    value, gradient = jax.value_and_grad(loss)(state.params)
-    gradient = kernel.structure.moving(gradient)
+    value, slopes = jax.value_and_grad(loss)(state.params)
+    gradient = kernel.structure.moving(slopes)
+    optimizer = kernel.transformation(inputs)
     extra = {}
-    if isinstance(kernel.optimizer, optax.GradientTransformationExtraArgs):
+    if isinstance(optimizer, optax.GradientTransformationExtraArgs):
         extra = {"value": value, "grad": gradient, "value_fn": lambda model: loss(jax.tree.leaves(model))}
-        extra = _accepted(kernel.optimizer.update, extra)
+        extra = _accepted(optimizer.update, extra)
     params = kernel.structure.moving(state.params)
-    updates, optimizer = kernel.optimizer.update(gradient, state.optimizer, params, **extra)
-    return jax.tree.leaves(updates), optimizer
+    updates, optimizer_state = optimizer.update(gradient, state.optimizer, params, **extra)
+    return Proposal(value, slopes, jax.tree.leaves(updates), optimizer_state)
+
+
+def follow(state: State, proposal: Proposal) -> State:
+    """Return the state one step later."""
+    params = jax.tree.leaves(optax.apply_updates(state.params, proposal.updates))
+    return state._replace(params=params, optimizer=proposal.optimizer, step=state.step + 1)
 
 
 def _accepted(update: Callable, extra: dict[str, Any]) -> dict[str, Any]:
@@ -165,12 +204,18 @@ def _batch(batches: Callable | int | None, args: Any, step, key) -> Any:
     return jax.tree.map(lambda x: x[index], args)
 
 
-def _observe(kernel: Kernel, step, params, inputs: Inputs) -> PyTree[Array]:
+def observe_at(kernel: Kernel, step: Array, params: list[Array], inputs: Inputs) -> PyTree[Array]:
+    """Return what is saved of a state."""
     if kernel.observe is None:
         return params
     return observed_arrays(kernel.observe, step, *kernel.structure.join(params, inputs.frozen))
 
 
-def _is_healthy(kernel: Kernel, params, step, inputs: Inputs) -> Bool[Array, ""]:
-    value, gradient = jax.value_and_grad(_loss_at(kernel, step, inputs))(params)
+def is_healthy(kernel: Kernel, params, step, inputs: Inputs) -> Bool[Array, ""]:
+    """Return whether a state can be returned: parameters, loss and gradient are finite."""
+    return all_finite(params, *jax.value_and_grad(_loss_at(kernel, step, inputs))(params))
+
+
+def all_finite(params: list[Array], value: Array, gradient: list[Array]) -> Bool[Array, ""]:
+    """Return whether parameters, loss and gradient are finite."""
     return jnp.stack([jnp.isfinite(x).all() for x in (*params, value, *gradient)]).all()

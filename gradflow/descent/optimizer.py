@@ -4,6 +4,7 @@
 the same Optax code from equal settings are the same: the first one seen stands for both.
 """
 
+import functools
 import types
 from typing import Any
 
@@ -11,7 +12,7 @@ import optax
 
 from gradflow.errors import FlowError, shown
 
-_first_seen: dict[Any, optax.GradientTransformation] = {}
+_first_seen: dict[Any, Any] = {}
 
 
 class _Identity:
@@ -27,7 +28,7 @@ class _Identity:
         return id(self.value)
 
 
-def canonical(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
+def canonical(optimizer: Any) -> optax.GradientTransformation:
     """Return the first optimiser seen that was built by the same Optax functions from equal settings.
 
     Args:
@@ -39,9 +40,19 @@ def canonical(optimizer: optax.GradientTransformation) -> optax.GradientTransfor
     Raises:
         FlowError: if it is not one.
     """
-    if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
+    if not is_transformation(optimizer):
         raise FlowError(f"optimizer is {shown(optimizer)}: give an Optax transformation such as optax.sgd(0.1)")
     return _first_seen.setdefault(_fingerprint((optimizer.init, optimizer.update)), optimizer)
+
+
+def is_transformation(optimizer: Any) -> bool:
+    """Return whether this is an Optax transformation, by what it can do."""
+    return hasattr(optimizer, "init") and hasattr(optimizer, "update")
+
+
+def stable(factory: Any) -> Any:
+    """Return the first factory seen that is the same function with the same arguments bound by `functools.partial`."""
+    return _first_seen.setdefault(("factory", _fingerprint(factory)), factory)
 
 
 def _fingerprint(value: Any) -> Any:
@@ -50,6 +61,8 @@ def _fingerprint(value: Any) -> Any:
         cells = tuple(_fingerprint(_contents(cell)) for cell in value.__closure__ or ())
         defaults = _fingerprint((value.__defaults__, value.__kwdefaults__))
         return "function", value.__globals__["__name__"], value.__code__, cells, defaults
+    if type(value) is functools.partial:
+        return "partial", _fingerprint((value.func, value.args, value.keywords))
     if isinstance(value, (bool, int, float, str, bytes, type(None))):
         return type(value).__name__, value
     if isinstance(value, (tuple, list)):

@@ -15,8 +15,9 @@ from jaxtyping import Array, Key, PyTree
 from gradflow.callables import check_callable
 from gradflow.descent import checkpoint as checkpoints
 from gradflow.descent import kernel as kernels
+from gradflow.descent.arguments import check_batches, checked_steps
 from gradflow.descent.optimizer import canonical
-from gradflow.errors import FlowError, FlowWarning, Interrupted, is_traced, shown, whole_number
+from gradflow.errors import FlowError, FlowWarning, Interrupted, is_traced, whole_number
 from gradflow.problem import split
 from gradflow.progress import bar, no_bar
 from gradflow.trajectory import Trajectory, blank, result_name
@@ -75,8 +76,8 @@ def gradient_descent(
         raise FlowError("gradient_descent was called under jit, grad or vmap: call it outside, or use gradient_flow")
     if observe is not None:
         check_callable("observe", observe)
-    steps, save_at = _checked_steps(steps, save_at)
-    _check_batches(batches, key, args)
+    steps, save_at = checked_steps(steps, save_at)
+    check_batches(batches, key, args)
     kernel = kernels.Kernel(problem.structure, canonical(optimizer), observe, batches)
     inputs = kernels.Inputs(problem.frozen, jnp.asarray(save_at), None if batches is None else key)
     state = kernels.start(kernel, problem.params, inputs)
@@ -180,47 +181,3 @@ def _raise_failure(trajectory: Trajectory) -> None:
             "A smaller step size may help.",
             trajectory,
         )
-
-
-def _checked_steps(steps: int, save_at: Any) -> tuple[int, np.ndarray]:
-    steps = whole_number("steps", steps)
-    at = np.atleast_1d(np.asarray([steps] if save_at is None else save_at))
-    if at.size == 0 or at.ndim != 1:
-        raise FlowError(f"save_at has shape {at.shape}: give at least one step in one dimension, or None for the last")
-    if not np.issubdtype(at.dtype, np.number) or not np.array_equal(at, np.round(at)):
-        raise FlowError(
-            f"save_at holds {shown(at[0])}...: it counts whole updates; for times use round(ts / step_size)"
-        )
-    at = at.astype(np.int64)
-    if (np.diff(at) <= 0).any():
-        raise FlowError("save_at must increase without repeats; use np.unique")
-    if at[0] < 0 or at[-1] > steps:
-        raise FlowError(f"save_at reaches from {at[0]} to {at[-1]}: steps must lie within [0, steps] = [0, {steps}]")
-    if not jax.config.read("jax_enable_x64") and steps >= 2**31:
-        raise FlowError(f"steps is {steps}: counting beyond 2**31 needs jax_enable_x64")
-    return steps, at
-
-
-def _check_batches(batches: Callable | int | None, key: Key[Array, ""] | None, args: PyTree) -> None:
-    if batches is None:
-        return
-    if key is None:
-        raise FlowError("batches needs a random key: pass key=jax.random.key(0)")
-    if not _is_key(key):
-        raise FlowError(f"key is {shown(key)}: pass one typed key, jax.random.key(0)")
-    if callable(batches):
-        check_callable("batches", batches)
-        return
-    sizes = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(args)}
-    whole_number("batches", batches)
-    if len(sizes) != 1 or sizes & {(), (0,)}:
-        raise FlowError(
-            f"batches is {batches!r} and the arrays of args have leading sizes "
-            f"{sorted(s[0] if s else 0 for s in sizes)}: rows are drawn along axis 0, which all must share; or pass "
-            "batches(key, step, args)"
-        )
-
-
-def _is_key(key: Any) -> bool:
-    dtype = getattr(key, "dtype", None)
-    return dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key) and key.shape == ()

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from gradflow import files
 from gradflow.errors import FlowError
-from gradflow.experiments import folder
 from gradflow.experiments.base import Claim, Experiment
 from gradflow.experiments.runner import Page, run, untested
 from gradflow.experiments.writer import Writer
@@ -81,7 +81,7 @@ def reproduce(
         FlowError: if the folder cannot be written.
     """
     path = Path(path)
-    folder.make(path)
+    files.make(path, "--out")
     ledger = [row for experiment in experiments for row in _rows(experiment, path, overwrite, page, watch)]
     writer = Writer(path)
     writer.write_json("ledger.json", _described(experiments, ledger))

@@ -1,11 +1,9 @@
 """What `config.json` says of a run: settings, versions, device, and the command that does it again."""
 
 import dataclasses
-import platform
 import shlex
 from collections.abc import Iterator
 from datetime import datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +11,7 @@ import jax
 import numpy as np
 
 from gradflow.experiments.base import Experiment
-
-PACKAGES = ("gradflow-jax", "jax", "diffrax", "equinox", "optax", "numpy")
+from gradflow.sweep import machine
 
 
 def record(experiment: Experiment, config: Any, preset: str) -> dict[str, Any]:
@@ -37,8 +34,8 @@ def record(experiment: Experiment, config: Any, preset: str) -> dict[str, Any]:
         "settings": settings,
         "seeds": {name: value for name, value in settings.items() if "seed" in name},
         "precision": str(jax.dtypes.canonicalize_dtype(float)),
-        "device": _device(),
-        "versions": _versions(),
+        "device": machine.described(),
+        "versions": machine.versions(),
         "command": command(experiment, config, preset),
         "started": now(),
         "finished": None,
@@ -49,11 +46,17 @@ def command(experiment: Experiment, config: Any, preset: str) -> str:
     """Return the command line that runs these settings: the preset, and what differs from it."""
     start = experiment.config.paper() if preset == "paper" else experiment.config()
     words = ["gradflow", "run", experiment.name, *(["--preset", preset] if preset != "quick" else [])]
+    return shlex.join([*words, *changed(config, start)])
+
+
+def changed(config: Any, start: Any) -> list[str]:
+    """Return the options that turn the settings `start` into `config`."""
+    words = []
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if plain(value) != plain(getattr(start, field.name)):
             words += _option(field.name.replace("_", "-"), value)
-    return shlex.join(words)
+    return words
 
 
 def plain(value: Any) -> Any:
@@ -80,21 +83,3 @@ def _option(name: str, value: Any) -> Iterator[str]:
         return
     yield f"--{name}"
     yield from map(str, value) if isinstance(value, list | tuple) else [str(value)]
-
-
-def _device() -> str:
-    """Return platform and kind of the device that runs the kernels, for instance "gpu (NVIDIA H200)"."""
-    device = jax.devices()[0]
-    return device.platform if device.device_kind == device.platform else f"{device.platform} ({device.device_kind})"
-
-
-def _versions() -> dict[str, str]:
-    return {"python": platform.python_version(), **{name: _installed(name) for name in PACKAGES}}
-
-
-def _installed(name: str) -> str:
-    """Return a distribution's version; gradflow itself may run from its source folder."""
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "uninstalled"

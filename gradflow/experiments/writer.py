@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from gradflow import files
 from gradflow.errors import FlowError
 from gradflow.experiments import folder
 from gradflow.experiments.base import Claim, Figure
@@ -42,9 +43,9 @@ class Writer:
         path = self.path / folder.CHECKPOINTS / stage
         path.mkdir(parents=True, exist_ok=True)
         yield path
-        folder.remove(path)
+        files.remove(path)
         if not any(path.parent.iterdir()):
-            folder.remove(path.parent)
+            files.remove(path.parent)
 
     def store(self, stage: str, arrays: Mapping[str, Any]) -> None:
         """Write a stage's results as one Zarr group, first under another name.
@@ -61,7 +62,7 @@ class Writer:
         if not re.fullmatch(r"\w[\w.-]*", stage):
             raise FlowError(f"stage {stage!r} cannot be the name of a folder: use letters, digits, dots and dashes")
         temporary = self.path / f".{stage}.part"
-        folder.remove(temporary)
+        files.remove(temporary)
         checked = {name: _checked(stage, name, value) for name, value in arrays.items()}
         group = zarr.open_group(temporary, mode="w", zarr_format=3, attributes={"names": list(checked)})
         for name, value in checked.items():
@@ -81,7 +82,7 @@ class Writer:
 
     def write_json(self, name: str, value: Any) -> None:
         """Write a JSON file."""
-        folder.write_text(self.path / name, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+        files.write_text(self.path / name, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
     def write_claims(self, claims: list[Claim]) -> None:
         """Write `claims.json`."""
@@ -97,7 +98,7 @@ class Writer:
 
     def write_page(self, page: Callable[[Path], str], name: str = "report.html") -> None:
         """Write the page that is made from the folder's other files."""
-        folder.write_text(self.path / name, page(self.path))
+        files.write_text(self.path / name, page(self.path))
 
     def _draw(self, figure: Figure) -> None:
         import matplotlib.pyplot as plt

@@ -11,6 +11,8 @@ import optimistix as optx
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from gradflow.types import Number
+
 FACTOR_MIN, FACTOR_MAX, SAFETY = 0.2, 10.0, 0.9
 MAX_RETRIES = 60  # rejections in a row: the step has shrunk by 1e42
 PROBE_EVERY = 32  # attempts between two measurements of the order of the error
@@ -91,8 +93,8 @@ class FlowController(diffrax.AbstractAdaptiveStepSizeController[ControllerState,
             batch, Diffrax gives every other member that has ended the state of its last attempt, accepted or not.
     """
 
-    rtol: float | Float[Array, ""]
-    atol: float | Float[Array, ""]
+    rtol: float | Number
+    atol: float | Number
     norm: Callable[[PyTree], Any] = eqx.field(default=optx.rms_norm, static=True)
     tiny: float = eqx.field(default=4.0, static=True)
     budget: int | None = eqx.field(default=None, static=True)

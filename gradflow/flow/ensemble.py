@@ -1,7 +1,7 @@
 """`gradient_flow_ensemble`: many flows at once, each at its own pace."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import diffrax
 import equinox as eqx
@@ -17,7 +17,7 @@ from gradflow.flow import options, pool, solvers
 from gradflow.flow.events import Crossing
 from gradflow.flow.field import spread_rates
 from gradflow.flow.solve import check_callables, check_level, checkpoints, is_smooth
-from gradflow.members import Members, split_members
+from gradflow.problem import Members, split_members
 from gradflow.progress import bar, no_bar
 from gradflow.trajectory import Trajectory, result_name
 from gradflow.types import RESULTS
@@ -123,7 +123,7 @@ def gradient_flow_ensemble(
         return _in_lock_step(kernel, members, held, t0, tolerances)
     lanes = _lanes(kernel, members, devices) if lanes is None else whole_number("lanes", lanes)
     with bar("ensemble", total=members.count) if progress else no_bar() as show:
-        block = pool.Block(members.params, held, t0, np.int32(members.count))
+        block = pool.Block(members.params, held, t0, np.asarray(members.count, np.int32))
         shared = pool.Shared(
             [x for x, flag in zip(members.frozen, members.batched, strict=True) if not flag], *tolerances
         )
@@ -164,7 +164,7 @@ def _assemble(members: Members, held: pool.Held, observe: Callable | None, gathe
     )
     lead = (members.count, valid.shape[1])
     return Trajectory(
-        ts=held.ts,
+        ts=cast(Any, held.ts),
         observed=members.models(observed, lead) if observe is None else observed,
         valid=valid,
         final=members.models(params),

@@ -9,8 +9,7 @@ from jaxtyping import Array, PyTree
 
 from gradflow.errors import FlowError, is_traced, leaf_name, nearest
 from gradflow.flow.options import number
-from gradflow.members import Members
-from gradflow.problem import Problem, Structure
+from gradflow.problem import Members, Problem, Structure
 from gradflow.types import Number
 
 

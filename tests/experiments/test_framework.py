@@ -261,7 +261,7 @@ def test_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monke
         with pytest.raises(FlowError, match="cannot be written"):
             run(PLAIN, CONFIG, path)
     # The tests may run as root, whom no permission stops.
-    monkeypatch.setattr("gradflow.experiments.folder.os.access", lambda *_: False)
+    monkeypatch.setattr("gradflow.files.os.access", lambda *_: False)
     with pytest.raises(FlowError, match="Permission denied"):
         run(PLAIN, CONFIG, tmp_path / "new")
 

@@ -13,7 +13,7 @@ from gradflow.flow.pool.kernel import Block, BlockEnd, PoolKernel, Shared, run
 from gradflow.flow.pool.rows import Held
 from gradflow.types import RESULTS
 
-MEMBERS_PER_LANE = 16  # of a block: few enough to share work evenly, enough to keep lanes full to the end
+MEMBERS_PER_LANE = 32  # of a block: few enough to share work evenly, enough to keep lanes full to the end
 LARGEST_BLOCK = 4096
 OBSERVED_BYTES = 2**25  # of one block
 

@@ -12,10 +12,10 @@ from jaxtyping import Array, Float, PyTree
 
 from gradflow.flow.controller import ControllerState, FlowController
 from gradflow.flow.kernel import Arguments
-from gradflow.flow.pool.rows import Held, Row, Taken, Work, clipped, failed, select
+from gradflow.flow.pool.rows import Held, Row, Taken, Work, clipped, failed, select, started
 from gradflow.flow.solvers import AbstractUnrolled, Auto, Tsit5
 from gradflow.flow.solvers.auto import after_explicit, seen_stiffness
-from gradflow.flow.solvers.explicit import unrolled_outputs, unrolled_stages
+from gradflow.flow.solvers.explicit import interpolated, unrolled_error, unrolled_stages
 from gradflow.types import RESULTS
 
 
@@ -48,18 +48,18 @@ class Explicit:
     def start(self, row: Row, arguments: Arguments, t1) -> Lane:
         """Load a member."""
         method = self.method
-        order = method.error_order(self.terms)
         first, controller_state = self.controller.init(
-            self.terms, row.t, t1, row.params, None, arguments, method.func, order
+            self.terms, row.t, t1, row.params, None, arguments, method.func, self._error_order()
         )
         first = jnp.where(row.dt > 0, row.t + row.dt, first)
         next_t = jnp.where(first >= t1, t1, first)
         state = method.init(self.terms, row.t, next_t, row.params, arguments)
-        return Lane(row, next_t, state, controller_state)
+        slope = self.terms.vf(row.t, row.params, arguments)  # the same gradient as that of the solver's start
+        return Lane(started(row, slope), next_t, state, controller_state)
 
-    def is_out(self, lane: Lane) -> Array:
+    def is_out(self, row: Row) -> Array:
         """Return whether the member has ended, or goes on with the other method."""
-        return lane.row.finished | lane.row.choice.stabilised
+        return row.finished | row.choice.stabilised
 
     def advance(self, lanes: Lane, held: Held, arguments: Callable[[Held], Arguments]) -> tuple[Lane, Taken, Work]:
         """Attempt a step in each lane.
@@ -72,12 +72,12 @@ class Explicit:
         Returns:
             The lanes, the steps, and how full the lanes were.
         """
-        work = Work.none().add(~jax.vmap(self.is_out)(lanes))
+        work = Work.none().add(~jax.vmap(self.is_out)(lanes.row))
         lanes, taken = jax.vmap(lambda lane, held: self._advance(lane, arguments(held), held.t1))(lanes, held)
         return lanes, taken, work
 
     def _advance(self, lane: Lane, arguments: Arguments, t1) -> tuple[Lane, Taken]:
-        row, live = lane.row, ~self.is_out(lane)
+        row, live = lane.row, ~self.is_out(lane.row)
         y1, error, dense, state, choice, seen = self._attempt(lane, arguments)
         kept, t, next_t, _, controller_state, code = self.controller.adapt_step_size(
             row.t,
@@ -86,7 +86,7 @@ class Explicit:
             y1,
             arguments,
             error,
-            self.method.error_order(self.terms),
+            self._error_order(),
             lane.controller_state,
         )
         moved = kept & live
@@ -111,23 +111,33 @@ class Explicit:
 
     def interpolate(self, taken: Taken, t) -> list[Array]:
         """Return the state at a time within the step."""
-        return self.method.interpolation_cls(t0=taken.t0, t1=taken.t1, **taken.dense).evaluate(t)
+        method = self.method
+        if isinstance(method, AbstractUnrolled):
+            dt = taken.t1 - taken.t0
+            return interpolated(method, (t - taken.t0) / dt, dt, **taken.dense)
+        return method.interpolation_cls(t0=taken.t0, t1=taken.t1, **taken.dense).evaluate(t)
 
     def _attempt(self, lane: Lane, arguments: Arguments):
-        row, dt = lane.row, lane.next_t - lane.row.t
-        if isinstance(self.solver, Auto):
-            tableau = Tsit5.tableau
-            points, stages = unrolled_stages(tableau, self.terms, row.t, dt, row.params, arguments, lane.solver_state)
-            error, dense = unrolled_outputs(tableau, dt, row.params, points[-1], stages)
-            seen = seen_stiffness(points, stages)
-            choice = after_explicit(row.choice, lane.next_t, dt * seen)
+        row, method, dt = lane.row, self.method, lane.next_t - lane.row.t
+        if isinstance(method, AbstractUnrolled):
+            points, stages = unrolled_stages(
+                method.tableau, self.terms, row.t, dt, row.params, arguments, lane.solver_state
+            )
+            error = unrolled_error(method.tableau, dt, stages)
+            dense = {"y0": row.params, "y1": points[-1], "stages": tuple(stages)}
+            choice, seen = row.choice, seen_stiffness(points, stages)
+            if isinstance(self.solver, Auto):
+                choice = after_explicit(choice, lane.next_t, dt * seen)
             return points[-1], error, dense, stages[-1], choice, seen
-        y1, error, dense, state, result = self.method.step(
+        y1, error, dense, state, result = method.step(
             self.terms, row.t, lane.next_t, row.params, arguments, lane.solver_state, False
         )
         okay = diffrax.is_okay(result)
         error = jax.tree.map(lambda e: jnp.where(okay, e, jnp.inf), error)
         return y1, error, dense, state, row.choice, jnp.zeros_like(row.t)
+
+    def _error_order(self) -> Any:
+        return self.method.error_order(self.terms)
 
     def _cost(self) -> int:
         """Return gradients an attempt, 0 where it is not a fixed number."""
@@ -137,9 +147,7 @@ class Explicit:
         return len(tableau.b_sol) - int(tableau.fsal)
 
 
-def _with_tolerances(
-    solver: diffrax.AbstractAdaptiveSolver, controller: FlowController
-) -> diffrax.AbstractAdaptiveSolver:
+def _with_tolerances(solver: Any, controller: FlowController) -> diffrax.AbstractAdaptiveSolver:
     """Return an implicit solver whose root finder has the controller's tolerances where it has none of its own."""
     for name in ("rtol", "atol", "norm"):
         own: Any = getattr(solver.root_finder, name)

@@ -7,8 +7,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from gradflow.flow.kernel import Arguments, Kernel, gradient_budget
-from gradflow.flow.solvers.auto import Choice
+from gradflow.flow.solvers.auto import Choice, first_choice
 from gradflow.types import RESULTS, Number
+
+START_GRADIENTS = 2  # which choose the first step
 
 
 class Held(NamedTuple):
@@ -83,6 +85,36 @@ def select(condition: Bool[Array, ""], a: Any, b: Any) -> Any:
     return jax.tree.map(lambda x, y: jnp.where(condition, x, y), a, b)
 
 
+def first_row(params: list[Array], t0: Float[Array, ""], *, stabilised: bool) -> Row:
+    """Return a member at its start."""
+    zero, none = jnp.zeros((), jnp.int32), jnp.zeros_like(t0)
+    return Row(
+        params=params,
+        t=t0,
+        dt=none,
+        saved=zero,
+        steps=zero,
+        accepted=zero,
+        gradients=zero + START_GRADIENTS,
+        stabilised_steps=zero,
+        stiffness=none,
+        choice=first_choice(t0, stabilised=stabilised),
+        finished=jnp.zeros((), bool),
+        result=either(jnp.zeros((), bool), RESULTS.successful, RESULTS.successful),
+    )
+
+
+def started(row: Row, slope: list[Array]) -> Row:
+    """End a member whose loss or gradient is not finite where it starts."""
+    finite = jnp.stack([jnp.isfinite(v).all() for v in slope]).all()
+    return _end(row, ~finite, RESULTS.nonfinite_start)
+
+
+def either(condition: Bool[Array, ""], a: Any, b: Any) -> RESULTS:
+    """Return one of two result codes."""
+    return RESULTS.where(condition, a, b)
+
+
 def clipped(t, t_next, t1, kept) -> Float[Array, ""]:
     """Return the end of the next step, at the horizon if it would pass it; after a refusal half-way there."""
     return jnp.where(t_next >= t1, jnp.where(kept, t1, t + 0.5 * (t1 - t)), t_next)
@@ -91,7 +123,7 @@ def clipped(t, t_next, t1, kept) -> Float[Array, ""]:
 def failed(row: Row, code: RESULTS, nonfinite, kinked) -> Row:
     """End a member whose step size control has given up, with the name of the reason."""
     okay = code == RESULTS.successful
-    stuck = RESULTS.where(nonfinite, RESULTS.nonfinite_loss, RESULTS.dt_min_reached)
+    stuck = either(nonfinite, RESULTS.nonfinite_loss, RESULTS.dt_min_reached)
     named = RESULTS.where(kinked, RESULTS.kink, stuck)
     return row._replace(finished=row.finished | ~okay, result=RESULTS.where(okay | row.finished, row.result, named))
 

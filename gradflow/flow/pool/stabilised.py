@@ -14,10 +14,10 @@ from jaxtyping import Array, Int, PyTree
 
 from gradflow.flow.controller import ControllerState, FlowController
 from gradflow.flow.kernel import Arguments
-from gradflow.flow.pool.rows import Held, Row, Taken, Work, clipped, failed, select
-from gradflow.flow.solvers import Auto, chebyshev
+from gradflow.flow.pool.rows import Held, Row, Taken, Work, clipped, failed, select, started
+from gradflow.flow.solvers import Auto, chebyshev, dense
 from gradflow.flow.solvers.auto import after_stabilised, stabilised_estimate
-from gradflow.flow.solvers.chebyshev import Chebyshev, Machine
+from gradflow.flow.solvers.chebyshev import Machine
 from gradflow.types import RESULTS
 
 ERROR_ORDER = 3
@@ -59,25 +59,29 @@ class Stabilised:
 
     def start(self, row: Row, arguments: Arguments, t1) -> Lane:
         """Load a member; its first gradients find the spectral radius."""
+        # Members that come from explicit lanes bring the size of their next step along.
+        known: Any = None if self.solver.always_stabilised else row.dt
         first, controller_state = self.controller.init(
-            self.terms, row.t, t1, row.params, None, arguments, self.solver.func, ERROR_ORDER
+            self.terms, row.t, t1, row.params, known, arguments, self.solver.func, ERROR_ORDER
         )
-        first = jnp.where(row.dt > 0, row.t + row.dt, first)
+        slope = self.terms.vf(row.t, row.params, arguments)
         direction = chebyshev.first_direction(row.params)
         machine = chebyshev.begin(
             row.t,
             jnp.where(first >= t1, t1, first) - row.t,
             row.params,
-            self.terms.vf(row.t, row.params, arguments),
+            slope,
             direction,
             jnp.zeros_like(row.t),
             estimate=jnp.asarray(True),
         )
-        return Lane(row, machine._replace(y0=None), direction, jnp.zeros((), jnp.int32), controller_state)
+        return Lane(
+            started(row, slope), machine._replace(y0=None), direction, jnp.zeros((), jnp.int32), controller_state
+        )
 
-    def is_out(self, lane: Lane) -> Array:
+    def is_out(self, row: Row) -> Array:
         """Return whether the member has ended, or goes on with the other method."""
-        return lane.row.finished | ~lane.row.choice.stabilised
+        return row.finished | ~row.choice.stabilised
 
     def advance(self, lanes: Lane, held: Held, arguments: Callable[[Held], Arguments]) -> tuple[Lane, Taken, Work]:
         """Evaluate gradients until some lanes have a step done; accept or refuse those and begin the next.
@@ -90,7 +94,7 @@ class Stabilised:
         Returns:
             The lanes, the steps that were done, and how full the lanes were.
         """
-        live = ~jax.vmap(self.is_out)(lanes)
+        live = ~jax.vmap(self.is_out)(lanes.row)
         enough = jnp.maximum(self.patience * live.sum(), 1)
 
         def running(lanes: Lane) -> Array:
@@ -114,19 +118,20 @@ class Stabilised:
 
     def interpolate(self, taken: Taken, t) -> list[Array]:
         """Return the state at a time within the step."""
-        return Chebyshev.interpolation_cls(t0=taken.t0, t1=taken.t1, **taken.dense).evaluate(t)
+        dt = taken.t1 - taken.t0
+        return dense.cubic((t - taken.t0) / dt, dt, **taken.dense)
 
     def _attend(self, lane: Lane, arguments: Arguments, t1) -> tuple[Lane, Taken]:
         """Complete a step that is done, and begin the stages of one whose spectral radius is known."""
         machine = lane.machine._replace(y0=lane.row.params)
-        complete = (machine.phase == chebyshev.DONE) & ~self.is_out(lane)
+        complete = (machine.phase == chebyshev.DONE) & ~self.is_out(lane.row)
         found = machine.phase == chebyshev.READY
         direction = select(found, machine.latest, lane.direction)
         ended, taken = self._complete(lane, machine, arguments, t1)
         lane = select(complete, ended, lane)._replace(direction=direction)
         machine = lane.machine._replace(y0=lane.row.params)
         ready = select(machine.phase == chebyshev.READY, chebyshev.first_stage(machine), machine)
-        ready = ready._replace(phase=jnp.where(self.is_out(lane), chebyshev.DONE, ready.phase), y0=None)
+        ready = ready._replace(phase=jnp.where(self.is_out(lane.row), chebyshev.DONE, ready.phase), y0=None)
         return lane._replace(machine=ready), taken._replace(kept=taken.kept & complete)
 
     def _complete(self, lane: Lane, m: Machine, arguments: Arguments, t1) -> tuple[Lane, Taken]:
@@ -151,7 +156,7 @@ class Stabilised:
             estimate=(age >= chebyshev.REFRESH) | ~kept,
         )
         after = Lane(new, following._replace(y0=None), lane.direction, age, controller_state)
-        return after, Taken(kept, m.t, end, chebyshev.dense_info(m))
+        return after, Taken(kept, m.t, end, {"y0": m.y0, "y1": m.latest, "f0": m.f0, "f1": m.older})
 
     def _next_row(self, row: Row, m: Machine, t, kept, controller_state: ControllerState) -> Row:
         choice = row.choice

@@ -9,9 +9,9 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from gradflow.flow.controller import Estimate
-from gradflow.flow.solvers import chebyshev
+from gradflow.flow.solvers import chebyshev, dense
 from gradflow.flow.solvers.chebyshev import ChebyshevState, Loop, Machine
-from gradflow.flow.solvers.explicit import Tsit5, unrolled_outputs, unrolled_stages
+from gradflow.flow.solvers.explicit import Tsit5, stacked_dense, unrolled_error, unrolled_stages
 
 AT_THE_LIMIT = 0.75 * Tsit5.reach  # step size times stiffness above which stability holds the explicit step
 PATIENCE = 12.0  # steps at the limit before the first change; doubled by each change back
@@ -129,10 +129,17 @@ class AutoInterpolation(diffrax.AbstractLocalInterpolation):
         """Return the state at `t0`, or its change between two times."""
         if t1 is not None:
             return jax.tree.map(jnp.subtract, self.evaluate(t1, left=left), self.evaluate(t0, left=left))
-        explicit = Tsit5.interpolation_cls(t0=self.t0, t1=self.t1, y0=self.y0, y1=self.y1, k=self.k)
-        ends = jax.tree.map(lambda k: jnp.stack([k[0], k[-1]]), self.k)
-        cubic = chebyshev.Chebyshev.interpolation_cls(t0=self.t0, t1=self.t1, y0=self.y0, y1=self.y1, k=ends)
-        return jax.tree.map(lambda a, b: jnp.where(self.stabilised, a, b), cubic.evaluate(t0), explicit.evaluate(t0))
+        dt = self.t1 - self.t0
+        theta = (t0 - self.t0) / dt
+        explicit = dense.polynomial(dense.TSIT5, theta, 1.0, self.y0, _rows(self.k, range(len(dense.TSIT5))))
+        first, last = _rows(self.k, (0, len(dense.TSIT5) - 1))
+        cubic = dense.cubic(theta, 1.0, self.y0, self.y1, first, last)
+        return jax.tree.map(lambda a, b: jnp.where(self.stabilised, a, b), cubic, explicit)
+
+
+def _rows(k: PyTree, indices) -> list[PyTree]:
+    """Return slopes, times the step size, out of a stack of them."""
+    return [jax.tree.map(lambda x, i=i: x[i], k) for i in indices]
 
 
 class Auto(diffrax.AbstractAdaptiveSolver):
@@ -189,7 +196,8 @@ class Auto(diffrax.AbstractAdaptiveSolver):
 
     def _explicit(self, terms, t0, dt, y0, args, state: AutoState):
         points, stages = unrolled_stages(Tsit5.tableau, terms, t0, dt, y0, args, state.stiff.slope)
-        error, dense = unrolled_outputs(Tsit5.tableau, dt, y0, points[-1], stages)
+        error = unrolled_error(Tsit5.tableau, dt, stages)
+        saved = stacked_dense(dt, y0, points[-1], stages) | {"stabilised": jnp.asarray(False)}
         seen = seen_stiffness(points, stages)
         after = state._replace(
             choice=after_explicit(state.choice, t0 + dt, dt * seen),
@@ -199,7 +207,7 @@ class Auto(diffrax.AbstractAdaptiveSolver):
         )
         one, cost = jnp.ones_like(dt), jnp.asarray(len(stages) - 1, jnp.int32)
         estimate = Estimate(error, 5 * one, cost, one)
-        return points[-1], estimate, {**dense, "stabilised": jnp.asarray(False)}, after
+        return points[-1], estimate, saved, after
 
     def _stabilised(self, terms, t0, dt, y0, args, state: AutoState):
         m, stiff = chebyshev.stabilised_step(

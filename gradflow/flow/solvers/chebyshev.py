@@ -15,7 +15,6 @@ differences, where no rounding errors of the size of y0 add up:
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import diffrax
-import equinox as eqx
 import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
@@ -24,13 +23,15 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from gradflow.errors import FlowError, shown
-from gradflow.flow.solvers.chebyshev_table import LARGEST, SMALLEST, table
+from gradflow.flow.solvers.chebyshev_table import CUBIC_ERROR, LARGEST, SMALLEST, table
 
 POWER, READY, STAGE, LAST, DONE = range(5)  # where a step stands: the first and the last two evaluate gradients
 POWER_ITERATIONS = 40
 POWER_CHANGE = 0.02  # relative change of the radius at which the iteration ends
 RADIUS_SAFETY = 1.15  # the iteration converges from below
 REFRESH = 20  # accepted steps between two estimates of the radius
+MANY_STAGES = 40  # a step that has so many finds the radius anew: two or three gradients more
+STIFF_ERROR = 0.5  # weight of the stiffest modes in the error; more makes rounding in float32 count
 PROBE = 1 / 8  # power of eps: the part of the first stage that its slope is found from; rounding grows by its inverse
 Loop = Literal["bounded", "checkpointed", "lax"]
 
@@ -43,16 +44,14 @@ class Scheme(NamedTuple):
         growth: 2 (w0 - 1).
         slope: 2 w1.
         picks: the three stages that are summed up.
-        weights: of each in the new state.
-        error_weights: of each in the error.
+        weights: of each (columns) in the change of the state, in the error, in dt times the slope at the start.
     """
 
     starts: Int[Array, ""]
     growth: Float[Array, ""]
     slope: Float[Array, ""]
     picks: Int[Array, "3"]
-    weights: Float[Array, "3"]
-    error_weights: Float[Array, "3"]
+    weights: Float[Array, "3 3"]
 
 
 class Machine(NamedTuple):
@@ -69,8 +68,8 @@ class Machine(NamedTuple):
         older: Z of the latest stage less Z of the one before; the field at the end when the step is done.
         latest: Z of the latest stage; the change of the state in the phase LAST, the new state when the step is done;
             the direction while the power method runs.
-        change: of the state, summed over the stages so far.
-        error: summed over the stages so far.
+        middle: Z of the first stage that is summed up; the error once the last stage is there.
+        late: Z of the second; dt times the slope at the start of the dense output once the last stage is there.
         scheme: coefficients.
         size: how far the power method goes along its direction.
         radius: spectral radius of the Jacobian.
@@ -87,8 +86,8 @@ class Machine(NamedTuple):
     f0: PyTree
     older: PyTree
     latest: PyTree
-    change: PyTree
-    error: PyTree
+    middle: PyTree
+    late: PyTree
     scheme: Scheme
     size: Float[Array, ""]
     radius: Float[Array, ""]
@@ -126,9 +125,10 @@ def _scheme_index(dt, radius) -> Int[Array, ""]:
 
 def begin(t, dt, y0, f0, direction, radius, *, estimate: Bool[Array, ""]) -> Machine:
     """Return a machine at the start of a step; with `estimate` it finds the spectral radius first."""
-    zero, count, three = jnp.zeros_like(dt), jnp.zeros((), jnp.int32), jnp.zeros(3, dt.dtype)
+    zero, count = jnp.zeros_like(dt), jnp.zeros((), jnp.int32)
+    cheap = needed_stages(dt, radius) >= MANY_STAGES
     return Machine(
-        phase=jnp.where(estimate, POWER, READY).astype(jnp.int32),
+        phase=jnp.where(estimate | cheap, POWER, READY).astype(jnp.int32),
         stage=count,
         stages=count,
         t=t,
@@ -137,9 +137,9 @@ def begin(t, dt, y0, f0, direction, radius, *, estimate: Bool[Array, ""]) -> Mac
         f0=f0,
         older=y0,
         latest=direction,
-        change=y0,
-        error=y0,
-        scheme=Scheme(count, zero, zero, three.astype(jnp.int32), three, three),
+        middle=y0,
+        late=y0,
+        scheme=Scheme(count, zero, zero, jnp.zeros(3, jnp.int32), jnp.zeros((3, 3), dt.dtype)),
         size=lax.stop_gradient(jnp.sqrt(jnp.finfo(dt.dtype).eps) * (1 + norm(y0))),
         radius=radius,
         iterations=count,
@@ -151,15 +151,14 @@ def first_stage(m: Machine) -> Machine:
     """Choose the number of stages and compute the first, which needs no new gradient."""
     scheme = _scheme(_scheme_index(m.dt, m.radius), m.dt.dtype)
     first = jax.tree.map(lambda f: 0.5 * scheme.slope * m.dt * f, m.f0)
-    weight, error_weight = _weights(scheme, 1)
     return m._replace(
         phase=jnp.full_like(m.phase, STAGE),
         stage=jnp.full_like(m.stage, 2),
-        stages=needed_stages(m.dt, m.radius),
+        stages=jnp.minimum(needed_stages(m.dt, m.radius), LARGEST),
         older=first,
         latest=first,
-        change=jax.tree.map(lambda z: weight * z, first),
-        error=jax.tree.map(lambda z: error_weight * z, first),
+        middle=first,  # the stage that a step of three sums up; others replace it
+        late=first,
         scheme=scheme,
     )
 
@@ -175,13 +174,15 @@ def advance(m: Machine, terms: Any, args: Any) -> Machine:
 
 
 def _advance(m: Machine, terms: Any, args: Any, powering: Any, running: Any = True) -> Machine:
+    """Evaluate one gradient; where the phase is known in advance, what only other phases need is not computed."""
     last, staged = m.phase == LAST, jnp.logical_and(running, jnp.logical_not(powering))
     reach, value, fraction = _place(m)
     point = jax.tree.map(lambda y, x: y + jnp.where(powering, m.size, reach) * x, m.y0, m.latest)
     slope = terms.vf(m.t + jnp.where(powering, 0, fraction) * m.dt, point, args)
     phase, radius, scale = _power(m, slope)
     complete, kick = m.stage >= m.stages, m.scheme.slope * m.dt
-    weight, error_weight = _weights(m.scheme, jnp.where(staged & ~last, m.stage, 0))
+    at_middle, at_late = (staged & (m.stage == pick) for pick in m.scheme.picks[:2])
+    finishing = staged & complete & ~last
 
     def difference(f0, older, latest, f):
         return older + m.scheme.growth * latest + kick * ((f - f0) / reach + value * f0)
@@ -193,7 +194,10 @@ def _advance(m: Machine, terms: Any, args: Any, powering: Any, running: Any = Tr
 
     steps = jax.tree.map(difference, m.f0, m.older, m.latest, slope)
     z = jax.tree.map(jnp.add, m.latest, steps)
-    change = jax.tree.map(lambda sum, z: sum + weight * z, m.change, z)
+    change, error, start = (
+        jax.tree.map(lambda *stages, row=row: sum(map(jnp.multiply, row, stages)), m.middle, m.late, z)
+        for row in m.scheme.weights
+    )
     after = jnp.where(last, DONE, jnp.where(complete, LAST, STAGE))
     return m._replace(
         phase=jnp.where(staged, after, jnp.where(powering, phase, m.phase)).astype(jnp.int32),
@@ -202,8 +206,8 @@ def _advance(m: Machine, terms: Any, args: Any, powering: Any, running: Any = Tr
             lambda older, step, f: jnp.where(staged, jnp.where(last, f, step), older), m.older, steps, slope
         ),
         latest=jax.tree.map(latest, m.f0, m.latest, change, z, point, slope),
-        change=change,
-        error=jax.tree.map(lambda sum, z: sum + error_weight * z, m.error, z),
+        middle=_choose(finishing, error, _choose(at_middle, z, m.middle)),
+        late=_choose(finishing, start, _choose(at_late, z, m.late)),
         radius=jnp.where(powering, radius, m.radius),
         iterations=m.iterations + powering,
         gradients=m.gradients + running,
@@ -233,10 +237,8 @@ def _place(m: Machine) -> tuple[Array, Array, Array]:
     return jnp.where(last, 1, part * row[0]), row[1], jnp.where(last, 1, part * row[2])
 
 
-def _weights(scheme: Scheme, stage) -> tuple[Array, Array]:
-    """Return the weights of a stage in the change of the state and in the error, 0 unless it is picked."""
-    picked = scheme.picks == stage
-    return jnp.sum(jnp.where(picked, scheme.weights, 0)), jnp.sum(jnp.where(picked, scheme.error_weights, 0))
+def _choose(condition, a: PyTree, b: PyTree) -> PyTree:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), a, b)
 
 
 def _power(m: Machine, slope) -> tuple[Array, Array, Array]:
@@ -251,8 +253,15 @@ def _power(m: Machine, slope) -> tuple[Array, Array, Array]:
 
 
 def embedded_error(m: Machine) -> PyTree:
-    """Return the estimate of the local error of a finished step."""
-    return m.error
+    """Return the estimate of the local error of a finished step.
+
+    For smooth components it is the cubic term of the step. Of the stiffest modes a step leaves up to 0.95 of what was
+    there, where the flow leaves nothing; the field at the end tells how much. A mode at the limit of stability counts a
+    quarter of its size.
+    """
+    weight = STIFF_ERROR * m.scheme.slope / 8  # c_1 = b_1 w1, of the order of 1 / (dt * radius)
+    _, last = dense_slopes(m)
+    return jax.tree.map(lambda cubic, f1, slope: cubic + weight * (m.dt * f1 - slope), m.middle, m.older, last)
 
 
 def run_step(m: Machine, terms, args, *, enabled: Any, max_stages: int, loop: Loop) -> tuple[Machine, PyTree]:
@@ -270,7 +279,6 @@ def run_step(m: Machine, terms, args, *, enabled: Any, max_stages: int, loop: Lo
         The machine, DONE if the step was made, and the direction of the largest eigenvalue.
     """
 
-    # Known phases leave out of each loop what only the other needs.
     def estimate(m: Machine):
         return _advance(m, terms, args, powering=True)
 
@@ -279,7 +287,7 @@ def run_step(m: Machine, terms, args, *, enabled: Any, max_stages: int, loop: Lo
 
     m = _loop(lambda m: enabled & (m.phase == POWER), estimate, m, POWER_ITERATIONS, loop)
     direction, m = m.latest, first_stage(m)
-    possible = enabled & (m.stages <= max_stages)
+    possible = enabled & (needed_stages(m.dt, m.radius) <= max_stages)
     return _loop(lambda m: possible & is_running(m), stage, m, max_stages, loop), direction
 
 
@@ -383,7 +391,15 @@ def refused_error(m: Machine) -> PyTree:
     return jax.tree.map(lambda e: jnp.where(done, e, jnp.inf), embedded_error(m))
 
 
+def dense_slopes(m: Machine) -> tuple[PyTree, PyTree]:
+    """Return dt times the slopes at both ends of the cubic that a finished step has inside, see `chebyshev_table`."""
+
+    def last(y0, y1, error, first):
+        return 2 * (y1 - y0) - first + error / CUBIC_ERROR
+
+    return m.late, jax.tree.map(last, m.y0, m.latest, m.middle, m.late)
+
+
 def dense_info(m: Machine) -> dict[str, Any]:
     """Return what the cubic Hermite polynomial of a finished step needs."""
-    k = jax.tree.map(lambda f0, f1: jnp.stack([m.dt * f0, m.dt * f1]), m.f0, m.older)
-    return {"y0": m.y0, "y1": m.latest, "k": k}
+    return {"y0": m.y0, "y1": m.latest, "k": jax.tree.map(lambda *k: jnp.stack(k), *dense_slopes(m))}

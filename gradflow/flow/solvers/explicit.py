@@ -4,14 +4,20 @@ Diffrax stacks the stages of a step and contracts them with the tableau, which c
 each stage is one fused sum and the same step costs a half to a fifth. Tableau, dense output and results are Diffrax's.
 """
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import diffrax
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import PyTree
+
+from gradflow.flow.solvers import dense
+
+if TYPE_CHECKING:
+    from typing import ClassVar as AbstractClassVar
+else:
+    from equinox import AbstractClassVar
 
 
 class AbstractUnrolled(diffrax.AbstractAdaptiveSolver):
@@ -20,10 +26,12 @@ class AbstractUnrolled(diffrax.AbstractAdaptiveSolver):
     Attributes:
         tableau: of the pair, Diffrax's.
         reach: how far the stability region reaches along the negative real axis, in step size times spectral radius.
+        dense: coefficients of the dense output, see `dense.polynomial`; None for the cubic through both ends.
     """
 
-    tableau: eqx.AbstractClassVar[diffrax.ButcherTableau]
-    reach: eqx.AbstractClassVar[float]
+    tableau: AbstractClassVar[diffrax.ButcherTableau]
+    reach: AbstractClassVar[float]
+    dense: AbstractClassVar[Any]
     term_structure: ClassVar = diffrax.AbstractTerm
 
     def init(self, terms, t0, t1, y0, args):
@@ -41,8 +49,9 @@ class AbstractUnrolled(diffrax.AbstractAdaptiveSolver):
         if made_jump is not False:
             first = lax.cond(made_jump, lambda: terms.vf(t0, y0, args), lambda: solver_state)
         points, stages = unrolled_stages(self.tableau, terms, t0, t1 - t0, y0, args, first)
-        error, dense = unrolled_outputs(self.tableau, t1 - t0, y0, points[-1], stages)
-        return points[-1], error, dense, stages[-1], diffrax.RESULTS.successful
+        error = unrolled_error(self.tableau, t1 - t0, stages)
+        saved = stacked_dense(t1 - t0, y0, points[-1], stages)
+        return points[-1], error, saved, stages[-1], diffrax.RESULTS.successful
 
 
 class Tsit5(AbstractUnrolled):
@@ -54,6 +63,7 @@ class Tsit5(AbstractUnrolled):
     tableau: ClassVar = diffrax.Tsit5.tableau
     interpolation_cls: ClassVar = diffrax.Tsit5.interpolation_cls
     reach: ClassVar = 3.5
+    dense: ClassVar = dense.TSIT5
 
     def order(self, terms):
         """Return the order of convergence."""
@@ -70,6 +80,7 @@ class Dopri8(AbstractUnrolled):
     tableau: ClassVar = diffrax.Dopri8.tableau
     interpolation_cls: ClassVar = diffrax.Dopri8.interpolation_cls
     reach: ClassVar = 5.1
+    dense: ClassVar = dense.dopri8()
 
     def order(self, terms):
         """Return the order of convergence."""
@@ -86,6 +97,7 @@ class Bosh3(AbstractUnrolled):
     tableau: ClassVar = diffrax.Bosh3.tableau
     interpolation_cls: ClassVar = diffrax.Bosh3.interpolation_cls
     reach: ClassVar = 2.5
+    dense: ClassVar = None
 
     def order(self, terms):
         """Return the order of convergence."""
@@ -102,11 +114,22 @@ def unrolled_stages(tableau, terms, t0, dt, y0, args, first) -> tuple[list[PyTre
     return points, stages
 
 
-def unrolled_outputs(tableau, dt, y0, y1, stages) -> tuple[PyTree, dict[str, Any]]:
-    """Return the embedded error and what the dense output needs."""
-    error = jax.tree.map(lambda *k: dt * _sum(tableau.b_error, k), *stages)
+def unrolled_error(tableau, dt, stages) -> PyTree:
+    """Return the embedded error of a step."""
+    return jax.tree.map(lambda *k: dt * _sum(tableau.b_error, k), *stages)
+
+
+def interpolated(solver: AbstractUnrolled, theta, dt, y0, y1, stages) -> PyTree:
+    """Return the dense output of a step at `theta`."""
+    if solver.dense is None:
+        return dense.cubic(theta, dt, y0, y1, stages[0], stages[-1])
+    return dense.polynomial(solver.dense, theta, dt, y0, stages)
+
+
+def stacked_dense(dt, y0, y1, stages) -> dict[str, Any]:
+    """Return what Diffrax's dense output needs."""
     k = jax.tree.map(lambda *k: _times(dt, jnp.stack(k)), *stages)
-    return error, {"y0": y0, "y1": y1, "k": k}
+    return {"y0": y0, "y1": y1, "k": k}
 
 
 def _sum(weights, stages):

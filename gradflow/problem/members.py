@@ -1,7 +1,7 @@
 """Many members of one ensemble: equal structure, arrays that carry a member axis."""
 
 import dataclasses
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from gradflow.errors import FlowError, is_traced, leaf_name, shown
-from gradflow.problem import Structure, check_finite, split
+from gradflow.problem.split import Structure, check_finite, split
 from gradflow.types import Number
 
 
@@ -58,7 +58,7 @@ class Members:
             _repeat(x, flag, lead) if name.startswith("model") else x
             for name, x, flag in zip(fixed, self.frozen, self.batched, strict=True)
         ]
-        return self.structure.join(params, repeated)[0]
+        return self.structure.join(params, cast(Any, repeated))[0]
 
 
 def _repeat(x: Number, batched: bool, lead: tuple[int, ...]) -> Number:

@@ -1,8 +1,4 @@
-"""A loss, a model and its data, split once into arrays and structure: the input of the flow and of the optimiser.
-
-Structure (functions, treedefs, flags) is hashable and picks a kernel; arrays are arguments of that kernel, so that new
-numbers never recompile.
-"""
+"""One loss, one model and its data, split into structure and arrays: the input of the flow and of the optimiser."""
 
 import dataclasses
 import functools

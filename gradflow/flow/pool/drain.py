@@ -1,0 +1,197 @@
+"""The loop of the pool: lanes advance, what they pass is saved, and a lane that is free loads the next member."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Int, PyTree
+
+from gradflow.flow.kernel import Arguments, Kernel
+from gradflow.flow.pool.crossing import refine
+from gradflow.flow.pool.explicit import Explicit
+from gradflow.flow.pool.rows import Held, Row, Taken, Work, closed, select
+from gradflow.flow.pool.stabilised import Stabilised
+
+FEW_LANES = 64  # up to which lanes load and write one by one; more of them, as on an accelerator, do it together
+
+
+class State(NamedTuple):
+    """All members: where they stand, what they saved `(B + 1, T, ...)`, and how full the lanes were so far.
+
+    The last row of what is saved belongs to no member: lanes with nothing to save write there.
+    """
+
+    rows: Row
+    saved: PyTree
+    work: Work
+
+
+class _Pool(NamedTuple):
+    """Carry of the loop: lanes, the member of each (B for none), and the place of the next in the queue."""
+
+    lanes: Any
+    index: Int[Array, " L"]
+    held: Held
+    next: Int[Array, ""]
+    state: State
+
+
+class Drain:
+    """Runs all members that one kind of lane takes."""
+
+    def __init__(
+        self,
+        flow: Kernel,
+        kind: Explicit | Stabilised,
+        lanes: int,
+        held: Held,
+        arguments: Callable[[Held], Arguments],
+        observe: Callable[[Any, list[Array], Arguments], PyTree],
+    ):
+        """Describe the loop.
+
+        Args:
+            flow: structure of a member.
+            kind: of the lanes.
+            lanes: how many.
+            held: what each member owns `(B, ...)`.
+            arguments: puts one member's arguments together.
+            observe: what is saved of a member.
+        """
+        self.flow, self.kind, self.lanes, self.held = flow, kind, lanes, held
+        self.arguments, self.observe = arguments, observe
+        self.size, self.times = held.ts.shape
+
+    def __call__(self, state: State) -> State:
+        """Advance every member until it has ended or asks for the other kind of lane."""
+        waiting = ~jax.vmap(self.kind.is_out)(state.rows)
+        order = jnp.argsort(~waiting, stable=True).astype(jnp.int32)
+        count = waiting.sum(dtype=jnp.int32)
+        load = functools.partial(self._load_one if self.lanes <= FEW_LANES else self._load_all, order, count)
+
+        def fill(pool: _Pool) -> _Pool:
+            return lax.while_loop(lambda p: self._free(p, count).any(), load, pool)
+
+        def body(pool: _Pool) -> _Pool:
+            lanes, taken, work = self.kind.advance(pool.lanes, pool.held, self.arguments)
+            lanes, saved = self._settle(pool, lanes, taken)
+            state = State(pool.state.rows, saved, jax.tree.map(jnp.add, pool.state.work, work))
+            return fill(pool._replace(lanes=lanes, state=state))
+
+        pool = fill(self._vacant(state))
+        return lax.while_loop(lambda p: jnp.any(p.index < self.size), body, pool).state
+
+    def _start(self, row: Row, held: Held):
+        return self.kind.start(row, self.arguments(held), held.t1)
+
+    def _vacant(self, state: State) -> _Pool:
+        """Return lanes without members."""
+        first = take((state.rows, self.held), jnp.zeros(self.lanes, jnp.int32))
+        shapes = jax.eval_shape(jax.vmap(self._start), *first)
+        lanes = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        lanes = lanes._replace(row=lanes.row._replace(finished=jnp.ones(self.lanes, bool)))
+        zero = jnp.zeros((), jnp.int32)
+        return _Pool(lanes, jnp.full(self.lanes, self.size, jnp.int32), first[1], zero, state)
+
+    def _free(self, pool: _Pool, count) -> Bool[Array, " L"]:
+        """Return which lanes have something to write, or could load."""
+        vacant = pool.index == self.size
+        out = jax.vmap(self.kind.is_out)(pool.lanes.row)
+        return jnp.where(vacant, pool.next < count, out)
+
+    def _load_one(self, order, count, pool: _Pool) -> _Pool:
+        """Write the member of one free lane, and load the next into it."""
+        lane = jnp.argmax(self._free(pool, count))
+        rows = put(pool.state.rows, pool.index[lane], take(pool.lanes.row, lane))
+        fresh = pool.next < count
+        new = order[jnp.minimum(pool.next, self.size - 1)]
+        held = take(self.held, new)
+        return _Pool(
+            lanes=put(pool.lanes, lane, self._start(take(rows, new), held)),
+            index=pool.index.at[lane].set(jnp.where(fresh, new, self.size)),
+            held=put(pool.held, lane, held),
+            next=pool.next + fresh,
+            state=pool.state._replace(rows=rows),
+        )
+
+    def _load_all(self, order, count, pool: _Pool) -> _Pool:
+        """Write the members of all free lanes, and load the next into them."""
+        free = self._free(pool, count)
+        rows = put(pool.state.rows, jnp.where(free, pool.index, self.size), pool.lanes.row)
+        place = pool.next + jnp.cumsum(free, dtype=jnp.int32) - 1
+        fresh = free & (place < count)
+        new = order[jnp.clip(place, 0, self.size - 1)]
+        held = take(self.held, new)
+        begun = jax.vmap(self._start)(take(rows, new), held)
+        lanes, held = jax.vmap(select)(fresh, (begun, held), (pool.lanes, pool.held))
+        return _Pool(
+            lanes=lanes,
+            index=jnp.where(free, jnp.where(fresh, new, self.size), pool.index),
+            held=held,
+            next=pool.next + fresh.sum(dtype=jnp.int32),
+            state=pool.state._replace(rows=rows),
+        )
+
+    def _settle(self, pool: _Pool, lanes, taken: Taken) -> tuple[Any, PyTree]:
+        """End members, and save what the steps have passed."""
+        rows: Row = lanes.row
+        if self.flow.crossing is not None:
+
+            def cross(before, row, taken, held):
+                return refine(self.flow, self.kind, before, row, taken, self.arguments(held))
+
+            rows = jax.vmap(cross)(pool.lanes.row, rows, taken, pool.held)
+
+        def close(row, held, kept):
+            return closed(self.flow, row, self.arguments(held), held.t1, kept)
+
+        rows = jax.vmap(close)(rows, pool.held, taken.kept)
+        if self.flow.at_end:
+            return lanes._replace(row=rows), pool.state.saved
+        carry = rows, pool.state.saved
+        save = functools.partial(self._save, pool, taken)
+        rows, saved = lax.while_loop(lambda c: self._due(pool, taken, c[0])[0].any(), save, carry)
+        return lanes._replace(row=rows), saved
+
+    def _due(self, pool: _Pool, taken: Taken, rows: Row) -> tuple[Array, Array]:
+        """Return which lanes have passed their next save time, and that time."""
+        at = jnp.minimum(rows.saved, self.times - 1)[:, None]
+        upcoming = jnp.take_along_axis(pool.held.ts, at, 1)[:, 0]
+        passed = (rows.saved < self.times) & (upcoming <= rows.t)
+        return (pool.index < self.size) & taken.kept & passed, upcoming
+
+    def _save(self, pool: _Pool, taken: Taken, carry: tuple[Row, PyTree]) -> tuple[Row, PyTree]:
+        """Save one row of every lane that is due."""
+        rows, saved = carry
+        due, t = self._due(pool, taken, rows)
+
+        def look(t, taken, held):
+            return self.observe(t, self.kind.interpolate(taken, t), self.arguments(held))
+
+        seen = jax.vmap(look)(t, taken, pool.held)
+        write = functools.partial(_write, jnp.where(due, pool.index, self.size), rows.saved)
+        return rows._replace(saved=rows.saved + due), jax.tree.map(write, saved, seen)
+
+
+def take(tree: Any, index) -> Any:
+    """Return the members at an index."""
+    return jax.tree.map(lambda x: x[index], tree)
+
+
+def put(tree: Any, index, part: Any) -> Any:
+    """Write members at an index; those beyond the last are dropped."""
+    return jax.tree.map(lambda x, y: x.at[index].set(y, mode="drop"), tree, part)
+
+
+def _write(member, column, all: Array, x: Array) -> Array:
+    """Write one row of each lane; on a CPU a scatter costs more than as many writes of their own."""
+    if len(member) > FEW_LANES:
+        return all.at[member, column].set(x)
+    zero = jnp.zeros((), member.dtype)
+    for lane in range(len(member)):
+        at = member[lane], column[lane], *(zero,) * (x.ndim - 1)
+        all = lax.dynamic_update_slice(all, x[lane][None, None], at)
+    return all
