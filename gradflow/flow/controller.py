@@ -33,12 +33,14 @@ class Estimate(eqx.Module):
         order: of the error in the step size.
         gradients: that the step took.
         noise: how many units in the last place of the state rounding may have left in the error.
+        longest: largest next step that the solver can make.
     """
 
     error: PyTree
     order: Float[Array, ""]
     gradients: Int[Array, ""]
     noise: Float[Array, ""]
+    longest: Float[Array, ""]
 
 
 class ControllerState(eqx.Module):
@@ -122,10 +124,10 @@ class FlowController(diffrax.AbstractAdaptiveStepSizeController[ControllerState,
         """Accept or refuse a step, choose the next one, and end the run where none can succeed."""
         del args
         state, dt = controller_state, jnp.asarray(t1 - t0)
-        gradients, noise = state.gradients, 1.0
+        gradients, noise, longest = state.gradients, 1.0, None
         if isinstance(y_error, Estimate):
             gradients = gradients + y_error.gradients.astype(gradients.dtype)  # Diffrax makes floats of all of it
-            noise, error_order, y_error = y_error.noise, y_error.order, y_error.error
+            noise, longest, error_order, y_error = y_error.noise, y_error.longest, y_error.order, y_error.error
         error = lax.stop_gradient(self._scaled_error(y0, y1_candidate, y_error).astype(dt.dtype))
         finite = jnp.isfinite(error)
         good = error < 1
@@ -137,7 +139,7 @@ class FlowController(diffrax.AbstractAdaptiveStepSizeController[ControllerState,
         factor = jnp.clip(factor, jnp.where(good, 1.0, FACTOR_MIN), jnp.where(good, FACTOR_MAX, SAFETY))
         factor = jnp.where(probe, PROBE_SHRINK, jnp.where(finite, factor, FACTOR_MIN)).astype(dt.dtype)
         next_t0 = jnp.where(keep, t1, t0)
-        next_dt = dt * factor
+        next_dt = dt * factor if longest is None else jnp.minimum(dt * factor, longest)
         new = ControllerState(
             dt=jnp.asarray(next_dt),
             t0=state.t0,

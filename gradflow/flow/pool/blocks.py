@@ -104,7 +104,7 @@ def run_blocks(
         index = np.concatenate([chosen, np.full(size - len(chosen), chosen[0])])
         params, held, t0 = jax.tree.map(lambda x: x[index], members)
         arguments = jax.device_put((Block(params, Held(*held), t0, np.asarray(len(chosen), np.int32)), shared), device)
-        return jax.block_until_ready(run(kernel, *arguments))
+        return run(kernel, *arguments)
 
     def collect(job: int, end: BlockEnd) -> None:
         nonlocal ended

@@ -72,17 +72,17 @@ class Drain:
         count = waiting.sum(dtype=jnp.int32)
         load = functools.partial(self._load_one if self.lanes <= FEW_LANES else self._load_all, order, count)
 
-        def fill(pool: _Pool) -> _Pool:
-            return lax.while_loop(lambda p: self._free(p, count).any(), load, pool)
+        def going(pool: _Pool) -> Array:
+            return (pool.next < count) | jnp.any(pool.index < self.size)
 
         def body(pool: _Pool) -> _Pool:
+            pool = lax.while_loop(lambda p: self._free(p, count).any(), load, pool)
             lanes, taken, work = self.kind.advance(pool.lanes, pool.held, self.arguments)
             lanes, saved = self._settle(pool, lanes, taken)
             state = State(pool.state.rows, saved, jax.tree.map(jnp.add, pool.state.work, work))
-            return fill(pool._replace(lanes=lanes, state=state))
+            return pool._replace(lanes=lanes, state=state)
 
-        pool = fill(self._vacant(state))
-        return lax.while_loop(lambda p: jnp.any(p.index < self.size), body, pool).state
+        return lax.while_loop(going, body, self._vacant(state)).state
 
     def _start(self, row: Row, held: Held):
         return self.kind.start(row, self.arguments(held), held.t1)
@@ -104,15 +104,18 @@ class Drain:
 
     def _load_one(self, order, count, pool: _Pool) -> _Pool:
         """Write the member of one free lane, and load the next into it."""
-        lane = jnp.argmax(self._free(pool, count))
-        rows = put(pool.state.rows, pool.index[lane], take(pool.lanes.row, lane))
+        lane = jnp.argmax(self._free(pool, count)).astype(jnp.uint32)
+        old, row = _one((pool.index, pool.lanes.row), lane)
+        place = jnp.minimum(old, self.size - 1)
+        rows = pool.state.rows
+        rows = _put_one(rows, place, select(old < self.size, row, _one(rows, place)))
         fresh = pool.next < count
-        new = order[jnp.minimum(pool.next, self.size - 1)]
-        held = take(self.held, new)
+        new = _one(order, jnp.minimum(pool.next, self.size - 1))
+        held = _one(self.held, new)
         return _Pool(
-            lanes=put(pool.lanes, lane, self._start(take(rows, new), held)),
-            index=pool.index.at[lane].set(jnp.where(fresh, new, self.size)),
-            held=put(pool.held, lane, held),
+            lanes=_put_one(pool.lanes, lane, self._start(_one(rows, new), held)),
+            index=_put_one(pool.index, lane, jnp.where(fresh, new, self.size)),
+            held=_put_one(pool.held, lane, held),
             next=pool.next + fresh,
             state=pool.state._replace(rows=rows),
         )
@@ -120,7 +123,8 @@ class Drain:
     def _load_all(self, order, count, pool: _Pool) -> _Pool:
         """Write the members of all free lanes, and load the next into them."""
         free = self._free(pool, count)
-        rows = put(pool.state.rows, jnp.where(free, pool.index, self.size), pool.lanes.row)
+        written = jnp.where(free, pool.index, self.size)  # out of range where there is nothing to write
+        rows = jax.tree.map(lambda x, y: x.at[written].set(y, mode="drop"), pool.state.rows, pool.lanes.row)
         place = pool.next + jnp.cumsum(free, dtype=jnp.int32) - 1
         fresh = free & (place < count)
         new = order[jnp.clip(place, 0, self.size - 1)]
@@ -181,9 +185,16 @@ def take(tree: Any, index) -> Any:
     return jax.tree.map(lambda x: x[index], tree)
 
 
-def put(tree: Any, index, part: Any) -> Any:
-    """Write members at an index; those beyond the last are dropped."""
-    return jax.tree.map(lambda x, y: x.at[index].set(y, mode="drop"), tree, part)
+# With an unsigned index JAX adds no code for negative ones, which counts where there are a hundred arrays to compile.
+def _one(tree: Any, index) -> Any:
+    return jax.tree.map(lambda x: lax.dynamic_index_in_dim(x, index.astype(jnp.uint32), keepdims=False), tree)
+
+
+def _put_one(tree: Any, index, part: Any) -> Any:
+    def put(x, y):
+        return lax.dynamic_update_index_in_dim(x, jnp.asarray(y, x.dtype), index.astype(jnp.uint32), 0)
+
+    return jax.tree.map(put, tree, part)
 
 
 def _write(member, column, all: Array, x: Array) -> Array:

@@ -67,38 +67,52 @@ class BlockEnd(NamedTuple):
     work: Work
 
 
-@functools.partial(jax.jit, static_argnums=0)
 def run(kernel: PoolKernel, block: Block, shared: Shared) -> BlockEnd:
-    """Integrate every member of a block."""
-    with jax.default_matmul_precision("highest"):
-        params, own = take((block.params, block.held.frozen), 0)
-        check_loss(kernel.flow.structure, params, _frozen(kernel, own, shared))
-        stabilised = isinstance(kernel.flow.solver, Auto) and kernel.flow.solver.always_stabilised
-        rows = jax.vmap(functools.partial(first_row, stabilised=stabilised))(block.params, jnp.asarray(block.t0))
-        rows = rows._replace(finished=jnp.arange(len(block.t0)) >= block.count)
-        state = State(rows, _room(kernel, block, shared), Work.none())
-        drains = [_drain(kernel, kind, block, shared) for kind in _kinds(kernel, shared)]
-        if len(drains) == 1:
-            state = drains[0](state)
-        else:
-            state = lax.while_loop(lambda s: jnp.any(~s.rows.finished), lambda s: drains[1](drains[0](s)), state)
-        return _finish(kernel, block, shared, state)
+    """Integrate every member of a block, and wait for it.
+
+    Each kind of lane is a kernel of its own, compiled when the first member asks for it.
+
+    Args:
+        kernel: what picks the compiled pool.
+        block: the members.
+        shared: what all of them read.
+
+    Returns:
+        Their ends.
+    """
+    state = _begin(kernel, block, shared)
+    solver = kernel.flow.solver
+    stabilised = isinstance(solver, Auto) and solver.always_stabilised
+    while not bool(jnp.all(state.rows.finished)):
+        if not stabilised:
+            state = _advance(kernel, Explicit, block, shared, state)
+        if isinstance(solver, Auto) and not bool(jnp.all(state.rows.finished)):
+            state = _advance(kernel, Stabilised, block, shared, state)
+    return jax.block_until_ready(_finish(kernel, block, shared, state))
 
 
-def _drain(kernel: PoolKernel, kind: Explicit | Stabilised, block: Block, shared: Shared) -> Drain:
-    arguments = functools.partial(_arguments, kernel, shared)
-    return Drain(kernel.flow, kind, kernel.lanes, block.held, arguments, functools.partial(_observe, kernel))
+@functools.partial(jax.jit, static_argnums=0)
+def _begin(kernel: PoolKernel, block: Block, shared: Shared) -> State:
+    """Return all members at their start, those of the padding as ended."""
+    params, own = take((block.params, block.held.frozen), 0)
+    check_loss(kernel.flow.structure, params, _frozen(kernel, own, shared))
+    stabilised = isinstance(kernel.flow.solver, Auto) and kernel.flow.solver.always_stabilised
+    rows = jax.vmap(functools.partial(first_row, stabilised=stabilised))(block.params, jnp.asarray(block.t0))
+    rows = rows._replace(finished=jnp.arange(len(block.t0)) >= block.count)
+    return State(rows, _room(kernel, block, shared), Work.none())
 
 
-def _kinds(kernel: PoolKernel, shared: Shared) -> list[Explicit | Stabilised]:
-    solver, structure = kernel.flow.solver, kernel.flow.structure
+@functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=4)
+def _advance(
+    kernel: PoolKernel, kind: type[Explicit] | type[Stabilised], block: Block, shared: Shared, state: State
+) -> State:
+    """Advance every member until it has ended or asks for the other kind of lane."""
+    structure = kernel.flow.structure
     terms = diffrax.ODETerm(lambda t, y, args: velocity(structure, y, args.frozen, args.rates))
-    controller = FlowController(rtol=shared.rtol, atol=shared.atol)
-    explicit = Explicit(solver, terms, controller)
-    if not isinstance(solver, Auto):
-        return [explicit]
-    stabilised = Stabilised(solver, terms, controller)
-    return [stabilised] if solver.always_stabilised else [explicit, stabilised]
+    made = kind(kernel.flow.solver, terms, FlowController(rtol=shared.rtol, atol=shared.atol))
+    arguments, observe = functools.partial(_arguments, kernel, shared), functools.partial(_observe, kernel)
+    with jax.default_matmul_precision("highest"):
+        return Drain(kernel.flow, made, kernel.lanes, block.held, arguments, observe)(state)
 
 
 def _frozen(kernel: PoolKernel, own: list[Any], shared: Shared) -> list[Any]:
@@ -126,6 +140,7 @@ def _room(kernel: PoolKernel, block: Block, shared: Shared) -> PyTree[Array]:
     return jax.tree.map(lambda x: jnp.zeros((size + 1, times, *x.shape), x.dtype), row)
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def _finish(kernel: PoolKernel, block: Block, shared: Shared, state: State) -> BlockEnd:
     """Name stiff ends, fill in what is known at the start and at the end, and blank what was not reached."""
     rows = state.rows

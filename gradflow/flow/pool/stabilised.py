@@ -15,7 +15,7 @@ from jaxtyping import Array, Int, PyTree
 from gradflow.flow.controller import ControllerState, FlowController
 from gradflow.flow.kernel import Arguments
 from gradflow.flow.pool.rows import Held, Row, Taken, Work, clipped, failed, select, started
-from gradflow.flow.solvers import Auto, chebyshev, dense
+from gradflow.flow.solvers import chebyshev, dense
 from gradflow.flow.solvers.auto import after_stabilised, stabilised_estimate
 from gradflow.flow.solvers.chebyshev import Machine
 from gradflow.types import RESULTS
@@ -52,7 +52,7 @@ class Stabilised:
         patience: part of the lanes that may wait, with a step done, before it is looked at.
     """
 
-    solver: Auto
+    solver: Any
     terms: Any
     controller: FlowController
     patience: float = 0.25
@@ -118,8 +118,8 @@ class Stabilised:
 
     def interpolate(self, taken: Taken, t) -> list[Array]:
         """Return the state at a time within the step."""
-        dt = taken.t1 - taken.t0
-        return dense.cubic((t - taken.t0) / dt, dt, **taken.dense)
+        theta = (t - taken.t0) / (taken.t1 - taken.t0)
+        return dense.cubic(theta, 1.0, **taken.dense)
 
     def _attend(self, lane: Lane, arguments: Arguments, t1) -> tuple[Lane, Taken]:
         """Complete a step that is done, and begin the stages of one whose spectral radius is known."""
@@ -137,13 +137,12 @@ class Stabilised:
     def _complete(self, lane: Lane, m: Machine, arguments: Arguments, t1) -> tuple[Lane, Taken]:
         """Accept or refuse a step that is done, and begin the next."""
         end = m.t + m.dt
-        estimate = stabilised_estimate(m, chebyshev.embedded_error(m))
+        estimate = stabilised_estimate(self.solver, m, chebyshev.embedded_error(m))
         kept, t, next_t, _, controller_state, code = self.controller.adapt_step_size(
             m.t, end, m.y0, m.latest, arguments, estimate, ERROR_ORDER, lane.controller_state
         )
         age = jnp.where(m.iterations > 0, 0, lane.age) + kept
-        longest = chebyshev.stable_step(float(self.solver.max_stages), m.radius)
-        dt = jnp.minimum(clipped(t, next_t, t1, kept) - t, longest)
+        dt = clipped(t, next_t, t1, kept) - t
         new = self._next_row(lane.row, m, t, kept, controller_state)
         new = failed(new, RESULTS.promote(code), controller_state.nonfinite, controller_state.kinked)
         following = chebyshev.begin(
@@ -156,7 +155,8 @@ class Stabilised:
             estimate=(age >= chebyshev.REFRESH) | ~kept,
         )
         after = Lane(new, following._replace(y0=None), lane.direction, age, controller_state)
-        return after, Taken(kept, m.t, end, {"y0": m.y0, "y1": m.latest, "f0": m.f0, "f1": m.older})
+        first, last = chebyshev.dense_slopes(m)
+        return after, Taken(kept, m.t, end, {"y0": m.y0, "y1": m.latest, "f0": first, "f1": last})
 
     def _next_row(self, row: Row, m: Machine, t, kept, controller_state: ControllerState) -> Row:
         choice = row.choice

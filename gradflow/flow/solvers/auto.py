@@ -206,7 +206,7 @@ class Auto(diffrax.AbstractAdaptiveSolver):
             seen=jnp.maximum(state.seen, seen),
         )
         one, cost = jnp.ones_like(dt), jnp.asarray(len(stages) - 1, jnp.int32)
-        estimate = Estimate(error, 5 * one, cost, one)
+        estimate = Estimate(error, 5 * one, cost, one, jnp.inf * one)
         return points[-1], estimate, saved, after
 
     def _stabilised(self, terms, t0, dt, y0, args, state: AutoState):
@@ -220,14 +220,15 @@ class Auto(diffrax.AbstractAdaptiveSolver):
             stiff=stiff,
             stabilised_steps=state.stabilised_steps + 1,
         )
-        estimate = stabilised_estimate(m, chebyshev.refused_error(m))
+        estimate = stabilised_estimate(self, m, chebyshev.refused_error(m))
         return m.latest, estimate, stabilised_dense(m), after
 
 
-def stabilised_estimate(m: Machine, error: PyTree) -> Estimate:
+def stabilised_estimate(solver: Auto, m: Machine, error: PyTree) -> Estimate:
     """Return the error of a stabilised step; rounding grows with the square of the number of stages."""
     stages = m.stages.astype(m.dt.dtype)
-    return Estimate(error, jnp.full_like(stages, 3), m.gradients, stages**2)
+    longest = chebyshev.stable_step(solver.max_stages, m.radius)
+    return Estimate(error, jnp.full_like(stages, 3), m.gradients, stages**2, longest)
 
 
 def choice_stats(state: AutoState) -> dict[str, Array]:
@@ -246,7 +247,7 @@ def stabilised_dense(m: Machine) -> dict[str, Any]:
 
     def slopes(f0, f1):
         unused = jnp.zeros((count - 2, *f0.shape), f0.dtype)
-        return jnp.concatenate([(m.dt * f0)[None], unused, (m.dt * f1)[None]])
+        return jnp.concatenate([f0[None], unused, f1[None]])
 
-    k = jax.tree.map(slopes, m.f0, m.older)
+    k = jax.tree.map(slopes, *chebyshev.dense_slopes(m))
     return {"y0": m.y0, "y1": m.latest, "k": k, "stabilised": jnp.asarray(True)}
