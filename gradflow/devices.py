@@ -1,14 +1,17 @@
 """Where kernels run: host threads with one kernel each, or one independent kernel on each device."""
 
+import contextlib
 import os
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 
 from gradflow.errors import FlowError, shown, whole_number
+
+WAKE_SECONDS = 0.2  # how often the calling thread looks for Ctrl-C
 
 
 def places(threads: int | None, devices: Sequence[Any] | None) -> list[Any]:
@@ -48,49 +51,79 @@ def cores() -> int:
 
 
 def spread(
-    count: int, where: Sequence[Any], work: Callable[[int, Any], Any], collect: Callable[[int, Any], None]
+    count: int,
+    where: Sequence[Any],
+    work: Callable[[int, Any, Callable[[], bool]], Any],
+    collect: Callable[[int, Any], None],
 ) -> None:
     """Run jobs 0 ... count - 1, each on the next free place, and collect results in the calling thread.
 
-    Ctrl-C, or an error of a job or of `collect`, lets the jobs under way end and starts no other.
+    Ctrl-C, or an error of a job or of `collect`, lets the jobs under way come to an early end, collects them, and is
+    raised again.
 
     Args:
         count: number of jobs.
         where: places, see `places`.
-        work: `work(job, device) -> result`; it waits for its arrays.
+        work: `work(job, device, cancelled) -> result`; it waits for its arrays, and comes to an early end once
+            `cancelled()` is true.
         collect: `collect(job, result)`, called as the jobs end.
     """
-    if count == 1 or len(where) == 1:
-        for job in range(count):
-            collect(job, work(job, where[0]))
-        return
-    jobs: queue.SimpleQueue[int] = queue.SimpleQueue()
+    jobs, ended = queue.SimpleQueue(), queue.SimpleQueue()
     for job in range(count):
         jobs.put(job)
-    results: queue.SimpleQueue[tuple[int, Any, BaseException | None]] = queue.SimpleQueue()
     stopped = threading.Event()
+    settings = _settings()
 
     def serve(device: Any) -> None:
-        while not stopped.is_set():
-            try:
-                job = jobs.get_nowait()
-            except queue.Empty:
-                return
-            try:
-                results.put((job, work(job, device), None))
-            except BaseException as error:  # raised again by the calling thread
-                results.put((job, None, error))
+        with settings():
+            while not stopped.is_set():
+                try:
+                    job = jobs.get_nowait()
+                except queue.Empty:
+                    return
+                try:
+                    ended.put((job, work(job, device, stopped.is_set), None))
+                except BaseException as error:  # raised again by the calling thread
+                    ended.put((job, None, error))
 
     workers = [threading.Thread(target=serve, args=(device,), daemon=True) for device in where[:count]]
     for worker in workers:
         worker.start()
     try:
         for _ in range(count):
-            job, result, error = results.get()
-            if error is not None:
-                raise error
-            collect(job, result)
+            _collect(_next(ended), collect)
     finally:
         stopped.set()
         for worker in workers:
             worker.join()
+        while not ended.empty():
+            _collect(ended.get(), collect)
+
+
+def _next(ended: queue.SimpleQueue) -> tuple[int, Any, BaseException | None]:
+    """Wait for a result; a signal that another thread receives does not wake this one, so it looks up now and then."""
+    while True:
+        try:
+            return ended.get(timeout=WAKE_SECONDS)
+        except queue.Empty:
+            continue
+
+
+def _collect(result: tuple[int, Any, BaseException | None], collect: Callable[[int, Any], None]) -> None:
+    job, value, error = result
+    if error is not None:
+        raise error
+    collect(job, value)
+
+
+def _settings() -> Callable[[], contextlib.AbstractContextManager]:
+    """Return a context that gives another thread this one's settings of JAX."""
+    config: Any = jax.config
+    x64, device = config.jax_enable_x64, config.jax_default_device
+
+    @contextlib.contextmanager
+    def settings() -> Iterator[None]:
+        with jax.enable_x64(x64), jax.default_device(device) if device else contextlib.nullcontext():
+            yield
+
+    return settings

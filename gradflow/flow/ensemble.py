@@ -131,8 +131,6 @@ def gradient_flow_ensemble(
             pool.PoolKernel(kernel, members.batched, lanes),
             block,
             shared,
-            np.arange(members.count),
-            pool.block_size(members.count, lanes, 1),
             threads=threads,
             devices=devices,
             show=lambda ended: show(ended, f"{ended:,} of {members.count:,} members"),

@@ -60,8 +60,9 @@ def gradient_flow(
             arrays that do not move repeated; for large ones observe what you need.
         rates: positive multipliers M: a scalar, a tree prefix of `model`, or `{"leaf name": number}`.
         trainable: which leaves move, a filter spec as in `equinox.partition`. None: all inexact arrays.
-        solver: `"auto"` or `"tsit5"` (explicit, order 5), `"dopri8"` (order 8, for 1e-10 and below), `"kvaerno5"` and
-            `"kvaerno3"` (implicit, small stiff models), or an adaptive Diffrax solver.
+        solver: `"auto"` (Tsit5, and the Chebyshev method while the flow is stiff), `"tsit5"` (explicit, order 5),
+            `"chebyshev"` (stiff, any size), `"dopri8"` (order 8, for 1e-10 and below), `"bosh3"` (order 3, for loose
+            tolerances), `"kvaerno5"` and `"kvaerno3"` (implicit, small stiff models), or an adaptive Diffrax solver.
         rtol: relative tolerance. None: 1e-8 in float64, 1e-4 in float32 (1e-5, 1e-3 with kinked activations).
         atol: absolute tolerance. None: rtol / 1000.
         max_steps: steps after which the run ends with a code.

@@ -1,7 +1,6 @@
 """Many flows in one compiled kernel, each at its own pace: a lane whose member has ended loads the next one."""
 
 from gradflow.flow.pool.blocks import Gathered as Gathered
-from gradflow.flow.pool.blocks import block_size as block_size
 from gradflow.flow.pool.blocks import run_blocks as run_blocks
 from gradflow.flow.pool.kernel import Block as Block
 from gradflow.flow.pool.kernel import PoolKernel as PoolKernel

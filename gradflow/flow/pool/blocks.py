@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from gradflow.devices import places, spread
-from gradflow.flow.pool.kernel import Block, BlockEnd, PoolKernel, Shared, run
+from gradflow.flow.pool.kernel import Block, BlockEnd, PoolKernel, Shared, run, saved_bytes
 from gradflow.flow.pool.rows import Held
 from gradflow.types import RESULTS
 
@@ -71,8 +71,6 @@ def run_blocks(
     kernel: PoolKernel,
     block: Block,
     shared: Shared,
-    order: np.ndarray,
-    size: int,
     *,
     threads: int | None,
     devices: Any,
@@ -84,8 +82,6 @@ def run_blocks(
         kernel: what picks the compiled pool.
         block: all members at once; its count is not used.
         shared: arrays and tolerances that all members read.
-        order: members, the costliest first.
-        size: members a block.
         threads: see `places`.
         devices: see `places`.
         show: called with the members that have ended.
@@ -94,22 +90,26 @@ def run_blocks(
         The results, and whether Ctrl-C came before the last of them.
     """
     where = places(threads, devices)
-    blocks = deal(order, size)
+    count = len(block.t0)
+    size = block_size(count, kernel.lanes, saved_bytes(kernel, block, shared))
+    # A flow to a longer horizon takes more steps; nothing else is known before it has run.
+    blocks = deal(np.argsort(np.asarray(block.t0) - np.asarray(block.held.t1), kind="stable"), size)
     members = jax.tree.map(np.asarray, (block.params, block.held, block.t0))
     gathered: list[Gathered] = []
     ended = 0
 
-    def work(job: int, device: Any) -> BlockEnd:
+    def work(job: int, device: Any, cancelled: Callable[[], bool]) -> BlockEnd:
         chosen = blocks[job]
         index = np.concatenate([chosen, np.full(size - len(chosen), chosen[0])])
         params, held, t0 = jax.tree.map(lambda x: x[index], members)
-        arguments = jax.device_put((Block(params, Held(*held), t0, np.asarray(len(chosen), np.int32)), shared), device)
-        return run(kernel, *arguments)
+        mine = Block(params, Held(*held), t0, np.asarray(len(chosen), np.int32))
+        mine, common = jax.device_put((mine, shared), device)
+        return run(kernel, mine, common, cancelled)
 
     def collect(job: int, end: BlockEnd) -> None:
         nonlocal ended
         if not gathered:
-            gathered.append(_allocate(end, len(order)))
+            gathered.append(_allocate(end, count))
         _write(gathered[0], blocks[job], end)
         ended += len(blocks[job])
         show(ended)

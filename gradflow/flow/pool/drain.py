@@ -29,13 +29,25 @@ class State(NamedTuple):
     work: Work
 
 
-class _Pool(NamedTuple):
-    """Carry of the loop: lanes, the member of each (B for none), and the place of the next in the queue."""
+class Pool(NamedTuple):
+    """Carry of the loop.
+
+    Attributes:
+        lanes: members under way.
+        index: which members they are; B for none.
+        held: what these own.
+        queue: members in the order in which they are loaded.
+        next: place of the next one in the queue.
+        count: length of the queue.
+        state: of all members; those under way are written when they leave their lane.
+    """
 
     lanes: Any
     index: Int[Array, " L"]
     held: Held
+    queue: Int[Array, " B"]
     next: Int[Array, ""]
+    count: Int[Array, ""]
     state: State
 
 
@@ -65,54 +77,60 @@ class Drain:
         self.arguments, self.observe = arguments, observe
         self.size, self.times = held.ts.shape
 
-    def __call__(self, state: State) -> State:
-        """Advance every member until it has ended or asks for the other kind of lane."""
+    def vacant(self, state: State) -> Pool:
+        """Return a pool without members under way, and the queue of those that wait for this kind of lane."""
         waiting = ~jax.vmap(self.kind.is_out)(state.rows)
-        order = jnp.argsort(~waiting, stable=True).astype(jnp.int32)
-        count = waiting.sum(dtype=jnp.int32)
-        load = functools.partial(self._load_one if self.lanes <= FEW_LANES else self._load_all, order, count)
+        first = take((state.rows, self.held), jnp.zeros(self.lanes, jnp.int32))
+        shapes = jax.eval_shape(jax.vmap(self._start), *first)
+        lanes = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        return Pool(
+            lanes=lanes._replace(row=lanes.row._replace(finished=jnp.ones(self.lanes, bool))),
+            index=jnp.full(self.lanes, self.size, jnp.int32),
+            held=first[1],
+            queue=jnp.argsort(~waiting, stable=True).astype(jnp.int32),
+            next=jnp.zeros((), jnp.int32),
+            count=waiting.sum(dtype=jnp.int32),
+            state=state,
+        )
 
-        def going(pool: _Pool) -> Array:
-            return (pool.next < count) | jnp.any(pool.index < self.size)
+    def is_going(self, pool: Pool) -> Bool[Array, ""]:
+        """Return whether any member waits or is under way."""
+        return (pool.next < pool.count) | jnp.any(pool.index < self.size)
 
-        def body(pool: _Pool) -> _Pool:
-            pool = lax.while_loop(lambda p: self._free(p, count).any(), load, pool)
+    def advance(self, pool: Pool, limit: Int[Array, ""]) -> Pool:
+        """Advance members until all have ended or ask for the other kind of lane, or for `limit` iterations."""
+        load = self._load_one if self.lanes <= FEW_LANES else self._load_all
+
+        def body(carry: tuple[Pool, Array]) -> tuple[Pool, Array]:
+            pool, left = carry
+            pool = lax.while_loop(lambda p: self._free(p).any(), load, pool)
             lanes, taken, work = self.kind.advance(pool.lanes, pool.held, self.arguments)
             lanes, saved = self._settle(pool, lanes, taken)
             state = State(pool.state.rows, saved, jax.tree.map(jnp.add, pool.state.work, work))
-            return pool._replace(lanes=lanes, state=state)
+            return pool._replace(lanes=lanes, state=state), left - 1
 
-        return lax.while_loop(going, body, self._vacant(state)).state
+        return lax.while_loop(lambda c: (c[1] > 0) & self.is_going(c[0]), body, (pool, limit))[0]
 
     def _start(self, row: Row, held: Held):
         return self.kind.start(row, self.arguments(held), held.t1)
 
-    def _vacant(self, state: State) -> _Pool:
-        """Return lanes without members."""
-        first = take((state.rows, self.held), jnp.zeros(self.lanes, jnp.int32))
-        shapes = jax.eval_shape(jax.vmap(self._start), *first)
-        lanes = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-        lanes = lanes._replace(row=lanes.row._replace(finished=jnp.ones(self.lanes, bool)))
-        zero = jnp.zeros((), jnp.int32)
-        return _Pool(lanes, jnp.full(self.lanes, self.size, jnp.int32), first[1], zero, state)
-
-    def _free(self, pool: _Pool, count) -> Bool[Array, " L"]:
+    def _free(self, pool: Pool) -> Bool[Array, " L"]:
         """Return which lanes have something to write, or could load."""
         vacant = pool.index == self.size
         out = jax.vmap(self.kind.is_out)(pool.lanes.row)
-        return jnp.where(vacant, pool.next < count, out)
+        return jnp.where(vacant, pool.next < pool.count, out)
 
-    def _load_one(self, order, count, pool: _Pool) -> _Pool:
+    def _load_one(self, pool: Pool) -> Pool:
         """Write the member of one free lane, and load the next into it."""
-        lane = jnp.argmax(self._free(pool, count)).astype(jnp.uint32)
+        lane = jnp.argmax(self._free(pool)).astype(jnp.uint32)
         old, row = _one((pool.index, pool.lanes.row), lane)
         place = jnp.minimum(old, self.size - 1)
         rows = pool.state.rows
         rows = _put_one(rows, place, select(old < self.size, row, _one(rows, place)))
-        fresh = pool.next < count
-        new = _one(order, jnp.minimum(pool.next, self.size - 1))
+        fresh = pool.next < pool.count
+        new = _one(pool.queue, jnp.minimum(pool.next, self.size - 1))
         held = _one(self.held, new)
-        return _Pool(
+        return pool._replace(
             lanes=_put_one(pool.lanes, lane, self._start(_one(rows, new), held)),
             index=_put_one(pool.index, lane, jnp.where(fresh, new, self.size)),
             held=_put_one(pool.held, lane, held),
@@ -120,18 +138,18 @@ class Drain:
             state=pool.state._replace(rows=rows),
         )
 
-    def _load_all(self, order, count, pool: _Pool) -> _Pool:
+    def _load_all(self, pool: Pool) -> Pool:
         """Write the members of all free lanes, and load the next into them."""
-        free = self._free(pool, count)
+        free = self._free(pool)
         written = jnp.where(free, pool.index, self.size)  # out of range where there is nothing to write
         rows = jax.tree.map(lambda x, y: x.at[written].set(y, mode="drop"), pool.state.rows, pool.lanes.row)
         place = pool.next + jnp.cumsum(free, dtype=jnp.int32) - 1
-        fresh = free & (place < count)
-        new = order[jnp.clip(place, 0, self.size - 1)]
+        fresh = free & (place < pool.count)
+        new = pool.queue[jnp.clip(place, 0, self.size - 1)]
         held = take(self.held, new)
         begun = jax.vmap(self._start)(take(rows, new), held)
         lanes, held = jax.vmap(select)(fresh, (begun, held), (pool.lanes, pool.held))
-        return _Pool(
+        return pool._replace(
             lanes=lanes,
             index=jnp.where(free, jnp.where(fresh, new, self.size), pool.index),
             held=held,
@@ -139,7 +157,7 @@ class Drain:
             state=pool.state._replace(rows=rows),
         )
 
-    def _settle(self, pool: _Pool, lanes, taken: Taken) -> tuple[Any, PyTree]:
+    def _settle(self, pool: Pool, lanes, taken: Taken) -> tuple[Any, PyTree]:
         """End members, and save what the steps have passed."""
         rows: Row = lanes.row
         if self.flow.crossing is not None:
@@ -160,14 +178,14 @@ class Drain:
         rows, saved = lax.while_loop(lambda c: self._due(pool, taken, c[0])[0].any(), save, carry)
         return lanes._replace(row=rows), saved
 
-    def _due(self, pool: _Pool, taken: Taken, rows: Row) -> tuple[Array, Array]:
+    def _due(self, pool: Pool, taken: Taken, rows: Row) -> tuple[Array, Array]:
         """Return which lanes have passed their next save time, and that time."""
         at = jnp.minimum(rows.saved, self.times - 1)[:, None]
         upcoming = jnp.take_along_axis(pool.held.ts, at, 1)[:, 0]
         passed = (rows.saved < self.times) & (upcoming <= rows.t)
         return (pool.index < self.size) & taken.kept & passed, upcoming
 
-    def _save(self, pool: _Pool, taken: Taken, carry: tuple[Row, PyTree]) -> tuple[Row, PyTree]:
+    def _save(self, pool: Pool, taken: Taken, carry: tuple[Row, PyTree]) -> tuple[Row, PyTree]:
         """Save one row of every lane that is due."""
         rows, saved = carry
         due, t = self._due(pool, taken, rows)

@@ -2,18 +2,22 @@
 
 import dataclasses
 import functools
+import threading
+import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import diffrax
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, PyTree
 
 from gradflow.flow.controller import FlowController
 from gradflow.flow.field import velocity
 from gradflow.flow.kernel import STABILITY_LIMIT, Arguments, Kernel, is_stiff
-from gradflow.flow.pool.drain import Drain, State, take
+from gradflow.flow.pool.drain import Drain, Pool, State, take
 from gradflow.flow.pool.explicit import Explicit
 from gradflow.flow.pool.rows import Held, Row, Work, first_row
 from gradflow.flow.pool.stabilised import Stabilised
@@ -67,7 +71,14 @@ class BlockEnd(NamedTuple):
     work: Work
 
 
-def run(kernel: PoolKernel, block: Block, shared: Shared) -> BlockEnd:
+Kind = type[Explicit] | type[Stabilised]
+FIRST_CALL = 1000  # iterations of a first call, which measures the speed
+CALL_SECONDS = 0.3  # length of later ones: how long Ctrl-C waits
+_compiled: set[Any] = set()
+_compiling = threading.Lock()
+
+
+def run(kernel: PoolKernel, block: Block, shared: Shared, cancelled: Callable[[], bool]) -> BlockEnd:
     """Integrate every member of a block, and wait for it.
 
     Each kind of lane is a kernel of its own, compiled when the first member asks for it.
@@ -76,19 +87,47 @@ def run(kernel: PoolKernel, block: Block, shared: Shared) -> BlockEnd:
         kernel: what picks the compiled pool.
         block: the members.
         shared: what all of them read.
+        cancelled: asked now and then; members that have not ended by then are marked as interrupted.
 
     Returns:
         Their ends.
     """
     state = _begin(kernel, block, shared)
     solver = kernel.flow.solver
-    stabilised = isinstance(solver, Auto) and solver.always_stabilised
-    while not bool(jnp.all(state.rows.finished)):
-        if not stabilised:
-            state = _advance(kernel, Explicit, block, shared, state)
-        if isinstance(solver, Auto) and not bool(jnp.all(state.rows.finished)):
-            state = _advance(kernel, Stabilised, block, shared, state)
+    kinds: list[Kind] = [Explicit]
+    if isinstance(solver, Auto):
+        kinds = [Stabilised] if solver.always_stabilised else [Explicit, Stabilised]
+    while not cancelled() and not bool(jnp.all(state.rows.finished)):
+        for kind in kinds:
+            if kind is kinds[0] or not bool(jnp.all(state.rows.finished)):
+                state = _drained(kernel, kind, block, shared, state, cancelled)
     return jax.block_until_ready(_finish(kernel, block, shared, state))
+
+
+def _drained(
+    kernel: PoolKernel, kind: Kind, block: Block, shared: Shared, state: State, cancelled: Callable[[], bool]
+) -> State:
+    """Advance every member until it has ended or asks for the other kind of lane."""
+    pool, limit, going = _vacant(kernel, kind, block, shared, state), FIRST_CALL, True
+    pool = _compile(kernel, kind, block, shared, pool)
+    while going and not cancelled():
+        begin = time.perf_counter()
+        pool, more = _advance(kernel, kind, block, shared, pool, np.asarray(limit, np.int32))
+        going = bool(more)
+        speed = CALL_SECONDS / max(time.perf_counter() - begin, 1e-4)
+        limit = int(min(max(limit * min(speed, 10.0), 1), 2**30))
+    return pool.state
+
+
+def _compile(kernel: PoolKernel, kind: Kind, block: Block, shared: Shared, pool: Pool) -> Pool:
+    """Compile in one thread while the others wait: JAX would let every thread compile the same kernel."""
+    key = kernel, kind, jax.tree.map(lambda x: (x.shape, x.dtype), block), next(iter(pool.index.devices()))
+    key = jax.tree.structure(key[2]), tuple(jax.tree.leaves(key[2])), *key[:2], key[3]
+    with _compiling:
+        if key not in _compiled:
+            pool, _ = jax.block_until_ready(_advance(kernel, kind, block, shared, pool, np.asarray(0, np.int32)))
+            _compiled.add(key)
+    return pool
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -102,17 +141,26 @@ def _begin(kernel: PoolKernel, block: Block, shared: Shared) -> State:
     return State(rows, _room(kernel, block, shared), Work.none())
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _vacant(kernel: PoolKernel, kind: Kind, block: Block, shared: Shared, state: State) -> Pool:
+    return _drain(kernel, kind, block, shared).vacant(state)
+
+
 @functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=4)
-def _advance(
-    kernel: PoolKernel, kind: type[Explicit] | type[Stabilised], block: Block, shared: Shared, state: State
-) -> State:
-    """Advance every member until it has ended or asks for the other kind of lane."""
-    structure = kernel.flow.structure
-    terms = diffrax.ODETerm(lambda t, y, args: velocity(structure, y, args.frozen, args.rates))
-    made = kind(kernel.flow.solver, terms, FlowController(rtol=shared.rtol, atol=shared.atol))
-    arguments, observe = functools.partial(_arguments, kernel, shared), functools.partial(_observe, kernel)
+def _advance(kernel: PoolKernel, kind: Kind, block: Block, shared: Shared, pool: Pool, limit) -> tuple[Pool, Array]:
+    """Advance the members of a pool for some iterations, and return whether it has to go on."""
+    drain = _drain(kernel, kind, block, shared)
     with jax.default_matmul_precision("highest"):
-        return Drain(kernel.flow, made, kernel.lanes, block.held, arguments, observe)(state)
+        pool = drain.advance(pool, limit)
+    return pool, drain.is_going(pool)
+
+
+def _drain(kernel: PoolKernel, kind: Kind, block: Block, shared: Shared) -> Drain:
+    structure, solver = kernel.flow.structure, kernel.flow.solver
+    terms = diffrax.ODETerm(lambda t, y, args: velocity(structure, y, args.frozen, args.rates))
+    made = kind(solver, terms, FlowController(rtol=shared.rtol, atol=shared.atol))
+    arguments, observe = functools.partial(_arguments, kernel, shared), functools.partial(_observe, kernel)
+    return Drain(kernel.flow, made, kernel.lanes, block.held, arguments, observe)
 
 
 def _frozen(kernel: PoolKernel, own: list[Any], shared: Shared) -> list[Any]:
@@ -138,6 +186,15 @@ def _room(kernel: PoolKernel, block: Block, shared: Shared) -> PyTree[Array]:
     row = jax.eval_shape(lambda: _observe(kernel, t0, params, _arguments(kernel, shared, held)))
     size, times = block.held.ts.shape
     return jax.tree.map(lambda x: jnp.zeros((size + 1, times, *x.shape), x.dtype), row)
+
+
+def saved_bytes(kernel: PoolKernel, block: Block, shared: Shared) -> int:
+    """Return the bytes that one member saves along the way."""
+    one = block._replace(
+        params=[x[:1] for x in block.params], held=jax.tree.map(lambda x: x[:1], block.held), t0=block.t0[:1]
+    )
+    room = jax.eval_shape(lambda: _room(kernel, one, shared))
+    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(room)) // 2  # the last row is no member's
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -166,7 +223,8 @@ def _finish(kernel: PoolKernel, block: Block, shared: Shared, state: State) -> B
             "stiff_since": rows.choice.since,
             "stiffness": rows.stiffness,
         }
-    result = _named(kernel, block, shared, rows)
+    ended = jax.vmap(lambda finished, code: RESULTS.where(finished, code, RESULTS.interrupted))
+    result = _named(kernel, block, shared, rows._replace(result=ended(rows.finished, rows.result)))
     return BlockEnd(rows.params, rows.t, observed, valid, result, stats, state.work)
 
 
