@@ -13,6 +13,8 @@ import jax
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import engine
+
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -20,8 +22,20 @@ def main() -> None:
     """Measure what was asked for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--cold", action="store_true", help="also time `gradflow run polarization` in a new process")
-    parser.add_argument("--only", nargs="+", choices=["flow", "descent", "imports", "gap", "cold"], help="these alone")
+    parser.add_argument("--quick", action="store_true", help="small sizes, of the engine's pieces alone")
+    engine_names = ["engine", *(f"engine-{piece}" for piece in engine.PIECES)]
+    names = ["flow", "descent", "imports", "gap", "cold", *engine_names]
+    parser.add_argument(
+        "--only", nargs="+", choices=names, help="these alone; `engine` takes the better part of an hour"
+    )
     options = parser.parse_args()
+    asked = options.only or []
+    pieces = [piece for piece in engine.PIECES if "engine" in asked or f"engine-{piece}" in asked]
+    if pieces:
+        engine.measure(pieces, options.quick)
+        options.only = [name for name in asked if name not in engine_names]
+        if not options.only:
+            return
 
     jax.config.update("jax_enable_x64", True)
     from benchmarks import cold, descent, flow, gap, imports

@@ -5,6 +5,7 @@ from gradflow.experiments.base import Experiment as Experiment
 from gradflow.experiments.base import Figure as Figure
 from gradflow.experiments.base import Stage as Stage
 from gradflow.experiments.base import judge as judge
+from gradflow.experiments.grid import run_grid as run_grid
 from gradflow.experiments.ledger import Row as Row
 from gradflow.experiments.ledger import reproduce as reproduce
 from gradflow.experiments.registry import get as get

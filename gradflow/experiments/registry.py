@@ -12,6 +12,7 @@ MODULES = {
     "tied-values": "gradflow.experiments.tied_values",
     "target-distribution": "gradflow.experiments.target_distribution",
     "real-data": "gradflow.experiments.real_data",
+    "sweep-activations": "gradflow.experiments.sweep_activations",
 }
 
 

@@ -13,7 +13,7 @@ from gradflow.plot.style import GREY, axis_or_new, styled
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-CELLS = 100  # up to which the cells of a heat map carry their numbers
+CELLS, COLUMNS = 100, 12  # up to which the cells of a heat map carry their numbers
 
 
 @styled
@@ -95,7 +95,7 @@ def heat_map(
         ylabel: of the axis.
         label: of the colour bar.
         centre: for signed quantities: the value that is white, on a diverging map. None: a sequential map.
-        form: format of the numbers in the cells, which appear when there are at most a hundred.
+        form: format of the numbers in the cells, which appear when there are at most a hundred, and twelve across.
         ax: where; None makes a new one.
 
     Returns:
@@ -124,7 +124,7 @@ def heat_map(
     ax.spines[:].set_visible(False)
     bar = ax.figure.colorbar(image, ax=ax, label=label)
     bar.outline.set_visible(False)
-    if values.size <= CELLS:
+    if values.size <= CELLS and values.shape[1] <= COLUMNS:
         _write_cells(ax, image, values, form)
     return ax
 

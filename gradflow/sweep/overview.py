@@ -122,6 +122,6 @@ def rows(ds: "xarray.Dataset", name: str) -> tuple[str | None, list[Row]]:
 def _row(value: Any, ds: "xarray.Dataset", values: "xarray.DataArray") -> Row:
     codes = fixed_width(ds["result"].values).reshape(-1)
     numbers = values.values[np.isfinite(values.values)]
-    low, middle, high = np.quantile(numbers, (0, 0.5, 1)) if numbers.size else (np.nan,) * 3
+    low, middle, high = np.quantile(numbers, (0, 0.5, 1)).tolist() if numbers.size else (np.nan,) * 3
     failed = Counter(codes[~np.isin(codes, GOOD)].tolist())
     return Row(value, codes.size, dict(failed), low, middle, high, float(ds["num_steps"].median()))

@@ -117,7 +117,7 @@ def test_a_file_is_read_as_words(tmp_path: Path):
         "kappa = ": "is not TOML",
     }.items():
         path.write_text(text)
-        with pytest.raises(FlowError, match="spec.toml") as caught:
+        with pytest.raises(FlowError, match=r"spec\.toml") as caught:
             spec_file.read_spec(path)
         assert message in str(caught.value)
 

@@ -15,6 +15,7 @@ import toy_experiment as toy
 
 import gradflow
 from gradflow import cli
+from gradflow.cli import show
 from gradflow.errors import FlowError
 from gradflow.experiments import Claim, Row, registry
 
@@ -193,9 +194,9 @@ def test_interrupted_reproduce_goes_on(capsys: pytest.CaptureFixture[str]):
 def test_claims_are_readable_at_any_width(columns: int, capsys: pytest.CaptureFixture[str], monkeypatch):
     from rich.console import Console
 
-    monkeypatch.setattr(cli, "_console", lambda: Console(width=columns, force_terminal=True, color_system="standard"))
+    monkeypatch.setattr(show, "console", lambda: Console(width=columns, force_terminal=True, color_system="standard"))
     claim = Claim("id", "The largest weight is below 1.", "Theorem 1: < 1", "0.7", "holds in part", "`random`")
-    cli._show_claims("A toy", [(claim, Row("toy", claim, "holds"))])
+    show.show_claims("A toy", [(claim, Row("toy", claim, "holds"))])
     shown = capsys.readouterr().out
     plain = re.sub(r"\x1b\[[\d;]*m", "", shown)
     assert max(map(len, plain.splitlines())) <= columns
