@@ -21,7 +21,7 @@ class RESULTS(diffrax.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
     )
     stiff = (
         "`max_steps` was reached with the step size held at the stability limit of an explicit method: the flow is "
-        "stiff; use `solver='kvaerno5'` for small models, or a larger `max_steps`."
+        "stiff; use `solver='auto'`, which changes to a method for stiff flows, or a larger `max_steps`."
     )
     interrupted = "The run was interrupted; what had finished is kept."
 

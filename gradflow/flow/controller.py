@@ -187,6 +187,6 @@ class FlowController(diffrax.AbstractAdaptiveStepSizeController[ControllerState,
         stuck = too_small | (new.retries >= MAX_RETRIES)
         result = diffrax.RESULTS.where(stuck, diffrax.RESULTS.dt_min_reached, diffrax.RESULTS.successful)
         if self.budget is not None:
-            spent = new.gradients >= self.budget
+            spent = (new.gradients >= self.budget) & (t < new.t1)
             result = diffrax.RESULTS.where(spent, diffrax.RESULTS.max_steps_reached, result)
         return diffrax.RESULTS.where(new.kinked, diffrax.RESULTS.internal_error, result)

@@ -135,7 +135,7 @@ def gradient_flow_ensemble(
             devices=devices,
             show=lambda ended: show(ended, f"{ended:,} of {members.count:,} members"),
         )
-    trajectory = _assemble(members, held, observe, gathered)
+    trajectory = _assemble(members, kernel, held, gathered)
     if interrupted:
         raise Interrupted(trajectory)
     if throw:
@@ -156,14 +156,16 @@ def _lanes(kernel: kernels.Kernel, members: Members, devices: Any) -> int:
     return min(1 << (int(fitting).bit_length() - 1), MOST_LANES, max(wanted, 1))
 
 
-def _assemble(members: Members, held: pool.Held, observe: Callable | None, gathered: pool.Gathered) -> Trajectory:
+def _assemble(
+    members: Members, kernel: kernels.Kernel, held: pool.Held, gathered: pool.Gathered
+) -> Trajectory:
     params, t, observed, valid, codes, stats = jax.tree.map(
         jnp.asarray, (gathered.params, gathered.t, gathered.observed, gathered.valid, gathered.result, gathered.stats)
     )
     lead = (members.count, valid.shape[1])
     return Trajectory(
-        ts=cast(Any, held.ts),
-        observed=members.models(observed, lead) if observe is None else observed,
+        ts=t[:, None] if kernel.at_end else cast(Any, held.ts),
+        observed=members.models(observed, lead) if kernel.observe is None else observed,
         valid=valid,
         final=members.models(params),
         t_final=t,
@@ -190,7 +192,7 @@ def _in_lock_step(kernel: kernels.Kernel, members: Members, held: pool.Held, t0,
         final=members.models(end.params),
         t_final=end.t,
         result=end.result,
-        stats={**stats, "efficiency": steps.sum() / (members.count * steps.max())},
+        stats={**stats, "efficiency": steps.sum() / jnp.maximum(members.count * steps.max(), 1)},
     )
 
 

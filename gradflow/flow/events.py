@@ -72,7 +72,8 @@ def _total(values) -> Array:
     return jnp.asarray(sum(jax.tree.leaves(values)))
 
 
-def _scalar(argument: str, value: Any) -> Array:
+def scalar(argument: str, value: Any) -> Array:
+    """Return what a user's function gave, or raise with its name if that is no real scalar."""
     if not eqx.is_array_like(value) or jnp.shape(value) or jnp.iscomplexobj(value):
         raise FlowError(f"{argument} returns {shown(value)}: it must return one real scalar, such as `x.max()`")
     return jnp.asarray(value)
@@ -86,13 +87,13 @@ def build(
     if stop is not None:
 
         def stopped(t: Any, y, args, **_):
-            return _scalar("stop", stop(t, *structure.join(y, args.frozen))).astype(bool)
+            return scalar("stop", stop(t, *structure.join(y, args.frozen))).astype(bool)
 
         conditions["stop"], directions["stop"] = stopped, None
     if crossing is not None:
 
         def crossed(t: Any, y, args, **_):
-            return _scalar("event.fn", crossing(t, *structure.join(y, args.frozen))).astype(y[0].dtype) - args.level
+            return scalar("event.fn", crossing(t, *structure.join(y, args.frozen))).astype(y[0].dtype) - args.level
 
         conditions["crossing"], directions["crossing"] = crossed, direction
     if not conditions:

@@ -157,8 +157,9 @@ def _end(kernel, params, arguments, numbers, solution, first: bool, chunked: boo
     stats = {name: solution.stats[name] for name in ("num_steps", "num_accepted_steps", "num_rejected_steps")}
     totals = {}
     if _chooses(kernel):
-        totals["num_gradients"] = state.gradients + 2  # which choose the first step
-        totals |= solvers.choice_stats(solution.solver_state)
+        stats["num_gradients"] = state.gradients + (2 if first else 0)  # which choose the first step
+        totals = solvers.choice_stats(solution.solver_state)
+        state = dataclasses.replace(state, gradients=jnp.zeros_like(state.gradients))  # the next chunk counts its own
     else:
         steps = jnp.asarray(solution.stats["num_steps"])
         stats["num_gradients"] = solvers.count_gradients(kernel.solver, steps, first)
@@ -214,7 +215,11 @@ def _result(kernel, params, final, arguments, solution, state, first: bool) -> R
     code = RESULTS.where(stuck, RESULTS.nonfinite_loss, code)
     code = RESULTS.where((code == RESULTS.internal_error) & state.kinked, RESULTS.kink, code)
     if not isinstance(kernel.solver, diffrax.AbstractImplicitSolver):
-        stiff = is_stiff(kernel, final, arguments, code == RESULTS.max_steps_reached, state.dt)
+        out_of_steps = code == RESULTS.max_steps_reached
+        if _chooses(kernel):  # which has measured it
+            stiff = out_of_steps & solvers.held_by_stability(solution.solver_state)
+        else:
+            stiff = is_stiff(kernel, final, arguments, out_of_steps, state.dt)
         code = RESULTS.where(stiff, RESULTS.stiff, code)
     if first:
         start = velocity(kernel.structure, params, arguments.frozen, arguments.rates)
@@ -255,8 +260,7 @@ def run_in_chunks(kernel: Kernel, params: list[Array], arguments: Arguments, num
     with bar("flow", total=1.0) as show:
         try:
             while end is None or _is_unfinished(kernel, end):
-                left = kernel.max_steps - (0 if end is None else _steps(end))
-                chunk = dataclasses.replace(kernel, max_steps=min(CHUNK, left))
+                chunk = dataclasses.replace(kernel, max_steps=min(CHUNK, _steps_left(kernel, end)))
                 end = _continue(chunk, params, arguments, numbers, end)
                 show(_fraction(numbers, end.t), f"t = {float(end.t):.3g}, {_steps(end)} steps")
         except KeyboardInterrupt:
@@ -290,7 +294,15 @@ def _continue(chunk: Kernel, params, arguments, numbers: Numbers, before: End | 
 def _is_unfinished(kernel: Kernel, end: End) -> bool:
     """Return whether a run stands where it does only because its chunk was used up."""
     used_up = bool((end.result == RESULTS.max_steps_reached) | (end.result == RESULTS.stiff))
-    return used_up and _steps(end) < kernel.max_steps
+    return used_up and _steps_left(kernel, end) > 0
+
+
+def _steps_left(kernel: Kernel, end: End | None) -> int:
+    """Return how many steps a run has left, or what its gradients leave of them."""
+    if end is None:
+        return kernel.max_steps
+    left, budget = kernel.max_steps - _steps(end), gradient_budget(kernel)
+    return left if budget is None else min(left, -(-(budget - int(end.stats["num_gradients"])) // 6))
 
 
 def _steps(end: End) -> int:

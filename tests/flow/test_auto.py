@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import gradflow as gf
+from gradflow.flow import kernel
 from gradflow.flow.solvers import dense
 from gradflow.flow.solvers.explicit import AbstractUnrolled, Bosh3, Dopri8, Tsit5, interpolated, unrolled_stages
 from gradflow.trajectory import result_name
@@ -55,6 +56,32 @@ def test_a_flow_that_is_not_stiff_stays_explicit_at_the_same_cost():
 def decaying(model, rates):
     """Stiff at the start, and flat once the stiff direction has grown: the spectral radius falls like 1 / x^2."""
     return jnp.log1p(jnp.exp(-rates[0] * model[0])) + 0.5 * jnp.sum((model[1:] - 1.0) ** 2)
+
+
+def test_the_last_step_allowed_may_reach_the_horizon():
+    steps = int(flow(1.5, t1=3.0, ts=None).stats["num_steps"])
+    assert flow(1.5, t1=3.0, ts=None, max_steps=steps).status == "successful"
+    assert flow(1.5, t1=3.0, ts=None, max_steps=steps - 1, throw=False).status == "max_steps_reached"
+
+
+def test_a_run_in_chunks_counts_and_costs_the_same(monkeypatch):
+    calls, run = [], kernel.run
+
+    def counted(*args, **options):
+        calls.append(1)
+        return run(*args, **options)
+
+    monkeypatch.setattr(kernel, "run", counted)
+    monkeypatch.setattr(kernel, "CHUNK", 256)
+    whole, chunks = (flow(1e4, ts=None, progress=progress) for progress in (False, True))
+    for name, value in whole.stats.items():
+        np.testing.assert_array_equal(chunks.stats[name], value, err_msg=name)
+    assert len(calls) - 1 < 2 + 2 * int(whole.stats["num_gradients"]) / (6 * 256)
+
+
+def test_the_largest_stiffness_is_remembered():
+    run = gf.gradient_flow(decaying, jnp.zeros(3), jnp.array([300.0]), t1=10.0, rtol=1e-6, solver="chebyshev")
+    assert float(run.stats["stiffness"]) == pytest.approx(300**2 / 4, rel=0.1)  # the curvature at the start
 
 
 def test_a_flow_whose_stiffness_fades_costs_no_more_than_the_explicit_method():

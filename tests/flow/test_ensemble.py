@@ -74,7 +74,10 @@ def test_shapes(reference):
     assert 0 < reference.stats["efficiency"] <= 1
 
 
-@pytest.mark.parametrize("solver", ["auto", "tsit5", "bosh3", "dopri8", "chebyshev", "kvaerno3"])
+SLOW = [pytest.param(solver, marks=pytest.mark.slow) for solver in ("tsit5", "bosh3", "dopri8", "kvaerno3")]
+
+
+@pytest.mark.parametrize("solver", ["auto", "chebyshev", *SLOW])
 def test_every_member_is_as_if_alone(solver):
     options = dict(solver=solver, rtol=1e-6)
     together = run(lanes=8, **options)
@@ -85,6 +88,8 @@ def test_every_member_is_as_if_alone(solver):
             np.testing.assert_allclose(
                 together.observed[name][index], single.observed[name], rtol=1e-5, atol=1e-8, err_msg=name
             )
+        counts = int(together.stats["num_gradients"][index]), int(single.stats["num_gradients"])
+        assert (counts[0] == -1) == (counts[1] == -1) == (solver == "kvaerno3")
     assert (np.asarray(together.stats["num_steps"]) > 0).all()
 
 
@@ -111,7 +116,7 @@ def test_the_order_of_members_does_not_matter(reference):
     np.testing.assert_allclose(shuffled.observed["weights"], reference.observed["weights"][order], rtol=1e-10)
 
 
-@pytest.mark.parametrize("lanes", [1, 3, 64])
+@pytest.mark.parametrize("lanes", [1, 3, 64, 80])
 def test_other_lanes_agree_to_ten_rtol(reference, lanes):
     other = run(lanes=lanes)
     np.testing.assert_allclose(
@@ -159,6 +164,7 @@ def test_a_crossing_is_refined_for_each_member():
     index = int(np.flatnonzero(crossed)[0])
     single = alone(index, event=gf.Crossing(largest, float(level[index])), t1=1e3, ts=None, observe=None)
     np.testing.assert_allclose(together.t_final[index], single.t_final, rtol=1e-9)
+    np.testing.assert_array_equal(together.ts[:, 0], together.t_final)
 
 
 def test_members_run_out_of_steps_alone(reference):
@@ -242,6 +248,69 @@ def test_a_loss_with_loops_and_branches():
     np.testing.assert_allclose(together.final["a"], models["a"] * np.exp(-0.1 * rates)[:, None], rtol=1e-8)
 
 
+def at_once(t, model, data):
+    return t >= 0
+
+
+def test_a_stop_at_the_start_takes_no_step():
+    start = jnp.ones((3, 2))
+    together = gf.gradient_flow_ensemble(squared, {"a": start}, jnp.ones(2), t1=1.0, ts=[0.0, 1.0], stop=at_once)
+    assert set(result_name(together.result)) == {"event_occurred"}
+    np.testing.assert_array_equal(together.stats["num_steps"], 0)
+    np.testing.assert_array_equal(together.final["a"], start)
+    np.testing.assert_array_equal(together.valid, [[True, False]] * 3)
+
+
+def test_lanes_that_stay_empty_are_not_counted_as_busy():
+    data = jnp.array([100.0, 1.0, 1.0, 1.0])[:, None] * jnp.ones(2)
+    options = dict(t1=10.0, solver="tsit5", rtol=1e-6, in_axes=BATCHED, lanes=2)
+    together = gf.gradient_flow_ensemble(squared, {"a": jnp.ones((4, 2))}, data, **options)
+    steps = np.asarray(together.stats["num_steps"])
+    assert together.stats["efficiency"] <= steps.sum() / (2 * steps.max())
+
+
+def with_noise(model, data):
+    noise = jax.random.normal(data["key"], model["a"].shape)
+    return 0.5 * data["scale"] * jnp.sum((model["a"] - noise) ** 2)
+
+
+def test_keys_and_plain_numbers_in_the_data():
+    keys = jax.random.split(jax.random.key(0), 3)
+    end = gf.gradient_flow_ensemble(
+        with_noise, {"a": jnp.zeros((3, 2))}, {"key": keys, "scale": 2.0}, in_axes=BATCHED, t1=0.5, rtol=1e-8
+    )
+    noise = jax.vmap(lambda key: jax.random.normal(key, (2,)))(keys)
+    np.testing.assert_allclose(end.final["a"], noise * (1 - np.exp(-1.0)), rtol=1e-6)
+
+
+def test_float64_arrays_of_numpy_run_in_float32_without_x64():
+    with jax.enable_x64(False), pytest.warns(gf.FlowWarning, match=r"model\['rounded'\] is float64 but"):
+        end = gf.gradient_flow_ensemble(rounded, {"rounded": np.ones((2, 3))}, t1=1.0)
+    assert end.final["rounded"].dtype == jnp.float32
+    np.testing.assert_allclose(end.final["rounded"], np.exp(-1.0), rtol=1e-3)
+
+
+def rounded(model, data):
+    return 0.5 * jnp.sum(model["rounded"] ** 2)
+
+
+def state(t, model, data):
+    return model["a"]
+
+
+@pytest.mark.parametrize("solver", ["auto", "chebyshev"])
+def test_saves_can_be_differentiated_where_members_wait_for_others(solver):
+    times, rates = np.array([0.0, 0.5, 1.0]), np.array([1.0, 30.0])[:, None] * np.ones(2)
+
+    def total(scale):
+        start = {"a": scale * jnp.ones((2, 2))}
+        options = dict(in_axes=BATCHED, t1=1.0, ts=times, observe=state, rtol=1e-8, solver=solver)
+        return gf.gradient_flow_ensemble(squared, start, jnp.asarray(rates), **options).observed.sum()
+
+    expected = np.exp(-times[:, None, None] * rates).sum()
+    np.testing.assert_allclose(jax.jit(jax.grad(total))(1.0), expected, rtol=1e-5)
+
+
 def test_it_can_be_differentiated_under_jit():
     def total(scale):
         end = gf.gradient_flow_ensemble(squared, {"a": scale * jnp.ones((3, 2))}, jnp.ones(2), t1=1.0, rtol=1e-10)
@@ -256,6 +325,9 @@ def test_it_can_be_differentiated_under_jit():
         (dict(t1=np.array([1.0, -1.0])), "t1 is -1 .* for member 1"),
         (dict(t1=np.ones(3)), "t1 has shape"),
         (dict(ts=np.ones((3, 2))), "ts has shape"),
+        (dict(ts=np.array([[0.5, 1.0], [0.5, 0.2]])), r"ts\[1\] = 0.2 is smaller"),
+        (dict(stop=state), "stop returns .*: it must return one real scalar"),
+        (dict(event=gf.Crossing(state, 0.5)), "event.fn returns .*: it must return one real scalar"),
         (dict(rates={"a": np.array([1.0, -2.0])}), "rates at .* is -2"),
         (dict(lanes=0), "lanes is 0"),
         (dict(threads=0.5), "threads is 0.5"),

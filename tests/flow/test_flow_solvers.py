@@ -151,15 +151,16 @@ def test_unknown_cost_is_minus_one():
 
 
 def test_stiff_linear_flow_is_right_or_named():
-    """Rates over six decades to t = 1e3: an implicit solver is right; an explicit one is right, or says what to use."""
+    """Rates over six decades to t = 1e3: solvers for stiff flows are right; an explicit one says what to use."""
     rates = np.geomspace(1.0, 1e-6, 7)
     system = closed_forms.System(closed_forms.quadratic_loss, jnp.ones(7), jnp.asarray(np.diag(1e3 * rates)), None)
     exact = np.exp(-1e6 * rates)
     implicit = gf.gradient_flow(system.loss, system.model, system.args, t1=1e3, solver="kvaerno5", rtol=1e-7)
     np.testing.assert_allclose(implicit.final, exact, atol=1e-5)
-    explicit = gf.gradient_flow(system.loss, system.model, system.args, t1=1e3, max_steps=2000, throw=False)
+    options = dict(t1=1e3, max_steps=2000, throw=False)
+    explicit = gf.gradient_flow(system.loss, system.model, system.args, solver="tsit5", **options)
     assert explicit.status == "stiff"
-    assert "kvaerno5" in explicit.message
+    assert "auto" in explicit.message
     enough = gf.gradient_flow(system.loss, system.model, system.args, t1=1e3, rtol=1e-6)
     assert enough.status == "successful"
     np.testing.assert_allclose(enough.final, exact, atol=1e-4)

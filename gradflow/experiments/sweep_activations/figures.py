@@ -9,6 +9,7 @@ import numpy as np
 from gradflow import plot
 from gradflow.experiments.base import Figure, Results
 from gradflow.experiments.sweep_activations import readings
+from gradflow.experiments.sweep_activations.captions import texts
 from gradflow.experiments.sweep_activations.config import LOSSES, Config, log_slope
 from gradflow.experiments.sweep_activations.readings import EXPONENTIAL, LOGISTIC, SQUARE
 from gradflow.plot.curves import shades
@@ -25,60 +26,6 @@ LOSS_LOOKS = {SQUARE: ("vermillion", "o"), LOGISTIC: ("blue", "^"), EXPONENTIAL:
 
 def figures(config: Config, results: Results) -> list[Figure]:
     """Describe every figure; nothing is drawn before it is asked for."""
-    flows = sum(results[stage]["largest"].size for stage in ("length", "condition", "sliding"))
-    one = (
-        f"One sample, d = 8, n = {_range(config.sizes)}, scale of the start {_range(config.scales)}, scores 1, "
-        f"{config.seeds} seeds, flow to t = {config.horizon:.0e}."
-    )
-    many = (
-        f"Eight samples, d = 8, singular values linspace(1, 1/kappa), |y| = {config.target:g}, {config.kappa_seeds} "
-        f"seeds, flow to t = {config.horizon:.0e} or to a loss of 1e-12 of its start."
-    )
-    table = {
-        "outcomes": (
-            "Which runs go one-hot",
-            f"{flows:,} flows of two sweeps. Share of the runs of each map and loss that end with a weight above 0.95 "
-            "(left), and how the flows of each map ended (right). Hatched: none.",
-            "Table of maps against losses with the share of one-hot runs: high for normalised maps under logistic and "
-            "exponential loss, zero for elementwise maps. Table of maps against result codes.",
-        ),
-        "one-hot-times": (
-            "Longer sequences and smaller starts take longer, each map at its own rate",
-            f"{one} Logistic loss. Decimal logarithm of the median time at which one weight passes a half; hatched: "
-            "not in most runs.",
-            "One heat map for each map over sequence length and scale of the start; times grow to the upper left.",
-        ),
-        "length-law": (
-            "Softmax: t ~ n / gap; other maps: t ~ n / gap^(1/k)",
-            f"{one} Left: every run of the softmax, shaded by n, with the line t = c n / gap of the median c; under "
-            "the square loss few runs cross. Middle: residual c / median c. Right: median time over n for each map "
-            "under the logistic loss; dotted: slope 1/k through the smallest gap, k = f'/f at the start.",
-            "Three log-log panels. Times of the softmax lie on one line over four decades, the residual is flat within "
-            "a factor of two, and times of other maps follow lines of different slopes.",
-        ),
-        "entropies": (
-            "A larger condition number sparsifies normalised maps, and from a larger start sooner",
-            f"{many} Square loss. Median of the final entropy over log n, over n and seeds.",
-            "One heat map for each map over condition number and scale of the start; entropies fall to the upper right "
-            "for normalised maps and stay at one for elementwise ones.",
-        ),
-        "condition-law": (
-            "Condition number acts through the clock",
-            f"{many} Left: square loss, median over n, scales and seeds, band: middle half. Middle: softmax, all "
-            "losses, each mark a run, against the condition number. Right: the same runs against gap sinh(tau / n), "
-            "the lead of the scores that the one-sample theory gives for the run's own clock.",
-            "Left: entropy falls with condition number for normalised maps. Middle: marks of three losses over "
-            "condition number show no curve. Right: they fall on one curve from one to zero.",
-        ),
-        "winner": (
-            "The first step names the winner",
-            f"Runs in which one weight passed a half, normalised maps, logistic and exponential loss. Left: {one} "
-            f"Right: {many} Dots: share of runs won by the value furthest along the first step, squares: by the "
-            "longest value; dotted: chance.",
-            "Left: the predicted value wins always, at every length. Right: in most runs, less often at larger "
-            "condition numbers.",
-        ),
-    }
     draws = {
         "outcomes": outcomes,
         "one-hot-times": one_hot_times,
@@ -87,11 +34,8 @@ def figures(config: Config, results: Results) -> list[Figure]:
         "condition-law": condition_law,
         "winner": winner,
     }
+    table = texts(config, results)
     return [Figure(name, *table[name], functools.partial(draw, config, results)) for name, draw in draws.items()]
-
-
-def _range(values: Sequence[float]) -> str:
-    return f"{min(values):g} .. {max(values):g}"
 
 
 @styled
@@ -165,7 +109,7 @@ def _small_multiples(
     limits: Any = None,
 ) -> "MatplotlibFigure":
     rows = -(-len(values) // ACROSS)
-    across = min(len(values), ACROSS)
+    across = -(-len(values) // rows)
     figure, axes = plot.new_figure(
         rows, across, height=0.55 + 1.45 * rows, width=plot.TWO_COLUMNS, sharex=True, sharey=True, squeeze=False
     )
@@ -175,8 +119,10 @@ def _small_multiples(
     for ax, (name, value) in zip(axes.flat, values.items(), strict=False):
         meshes.append(cells(ax, x, y, value, limits, form))
         ax.set_title(name, fontsize=8)
-    for ax in list(axes.flat)[len(values) :]:
-        ax.set_visible(False)
+    for column, ax in enumerate(axes.flat):
+        if column >= len(values):
+            ax.set_visible(False)
+            axes.flat[column - across].tick_params(labelbottom=True)
     figure.supxlabel(labels[0], fontsize=8)
     figure.supylabel(labels[1], fontsize=8)
     bar = figure.colorbar(meshes[0], ax=axes, label=labels[2], aspect=30, pad=0.01)
@@ -202,14 +148,10 @@ def cells(ax: "Axes", x: Sequence[Any], y: Sequence[Any], values: Any, limits: t
     mesh = ax.pcolormesh(values, cmap=MAGNITUDE_MAP, vmin=limits[0], vmax=limits[1], edgecolors="white", linewidth=0.5)
     ax.patch.set(hatch="////", edgecolor=GREY, linewidth=0)
     ax.set(xticks=np.arange(len(x)) + 0.5, yticks=np.arange(len(y)) + 0.5)
-    names = [item if isinstance(item, str) else f"{item:g}" for item in x]
-    ax.set_xticklabels(
-        names,
-        rotation=45 if max(map(len, names)) > 4 else 0,
-        ha="right" if max(map(len, names)) > 4 else "center",
-        rotation_mode="anchor",
-    )
-    ax.set_yticklabels([item if isinstance(item, str) else f"{item:g}" for item in y])
+    ax.set_xticklabels([_label(item) for item in x])
+    if any(isinstance(item, str) for item in x):
+        ax.tick_params(axis="x", rotation=45)
+    ax.set_yticklabels([_label(item) for item in y])
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     for (row, column), value in np.ndenumerate(values):
@@ -218,6 +160,12 @@ def cells(ax: "Axes", x: Sequence[Any], y: Sequence[Any], values: Any, limits: t
             look = {"ha": "center", "va": "center", "fontsize": 7, "color": "white" if dark else "black"}
             ax.text(column + 0.5, row + 0.5, format(value, form), **look)
     return mesh
+
+
+def _label(item: Any) -> str:
+    if isinstance(item, str):
+        return item
+    return f"$10^{{{round(np.log10(item))}}}$" if item < 0.1 and np.isclose(np.log10(item) % 1, 0) else f"{item:g}"
 
 
 @styled
@@ -242,32 +190,36 @@ def length_law(config: Config, results: Results) -> "MatplotlibFigure":
     axes[0].loglog(
         (sizes / gaps).ravel(), stopped.ravel(), "x", color=OKABE_ITO["vermillion"], markersize=3, label="square loss"
     )
-    plot.reference(axes[1], 1.0, f"c = {middle:.2f}")
+    plot.reference(axes[1], 1.0, "")
     axes[0].set(xlabel="n / gap", ylabel="one-hot time t", title=f"{name}: t = c n / gap")
-    axes[1].set(xlabel="n / gap", ylabel="t gap / (c n)", title="residual", ylim=(0.3, 3))
+    axes[1].set(xlabel="n / gap", ylabel="t gap / (c n)", title=f"residual, c = {middle:.2f}", ylim=(0.3, 3))
+    axes[1].set(yticks=(0.5, 1, 2), yticklabels=("0.5", "1", "2"))
+    axes[1].minorticks_off()
     axes[0].legend(loc="upper left", borderaxespad=0.1, labelspacing=0.2, handletextpad=0.1)
     _slopes(config, results, axes[2])
     return figure
 
 
 def _slopes(config: Config, results: Results, ax: "Axes") -> None:
-    """Draw the median of t / n over 1 / gap for each normalised map, and the slope 1/k."""
+    """Draw the median time over 1 / gap for each normalised map at one n, and the slope 1/k."""
+    place = min(1, len(config.sizes) - 1)  # the second: at n = 4 softmax and ReLU are hard to tell apart
     for name in readings.normalised(config):
         times, gaps = (readings.of_map(config, results, "length", key, name, LOGISTIC) for key in ("half", "gap"))
-        x = np.median(1 / gaps, axis=(0, 2))
-        rates = times / np.asarray(config.sizes, float)[:, None, None]
-        most = np.isfinite(rates).mean(axis=(0, 2)) > 0.5
-        y = np.array([np.nanmedian(rates[:, place]) if good else np.nan for place, good in enumerate(most)])
-        look = plot.activation_look(name)
-        ax.loglog(x, y, marker="o", label=f"{name}", **look)
+        y, x = np.median(times[place], axis=-1), np.median(1 / gaps[place], axis=-1)
+        reached = np.isfinite(y)
+        if not reached.any():
+            continue
+        ax.loglog(x[reached], y[reached], marker="o", label=name, **plot.activation_look(name))
         slope = log_slope(name)
-        if slope is not None and most.sum() > 1:
-            end = int(np.flatnonzero(most)[np.argmax(x[most])])
-            ax.loglog(
-                x, y[end] * (x / x[end]) ** (1 / slope), color=GREY, linestyle=(0, (1, 2)), linewidth=0.9, zorder=1
-            )
-    ax.set(xlabel="1 / gap", ylabel="t / n", title="every map at its own slope 1/k")
-    ax.legend(loc="upper left", borderaxespad=0.1, labelspacing=0.2, fontsize=6.5)
+        if slope is not None and reached.sum() > 1:
+            end = int(np.argmax(np.where(reached, x, 0)))
+            guide = y[end] * (x / x[end]) ** (1 / slope)
+            ax.loglog(x, guide, color=GREY, linestyle=(0, (1, 2)), linewidth=0.9, zorder=1)
+    low, high = ax.get_ylim()
+    ax.set(
+        xlabel="1 / gap", ylabel=f"t at n = {config.sizes[place]}", title="other maps: slope 1/k", ylim=(low, high**1.5)
+    )
+    ax.legend(loc="upper left", borderaxespad=0.1, labelspacing=0.2, fontsize=7)
 
 
 @styled
@@ -294,11 +246,12 @@ def condition_law(config: Config, results: Results) -> "MatplotlibFigure":
         axes[1].semilogx((kappas * shift).ravel(), entropy.ravel(), label=LOSSES[loss], **look)
         lead = gap[loss] * np.sinh(np.minimum(tau[loss] / n, 300))
         axes[2].loglog(lead.ravel(), entropy.ravel(), **look)
-    axes[2].set(yscale="linear", xlim=(1e-3, 1e6))
+    axes[2].set(yscale="linear", xlim=(1e-3, 1e5))
     for ax in axes[:2]:
         ax.set(xlabel="condition number", xticks=config.kappas, xticklabels=[f"{k:g}" for k in config.kappas])
         ax.minorticks_off()
     axes[0].set(ylabel="final entropy / log n", title="square loss, every map", ylim=(-0.03, 1.08))
+    axes[0].annotate("elementwise maps", (0.97, 0.945), xycoords="axes fraction", ha="right", fontsize=7, color=GREY)
     axes[1].set_title(f"{name}: against κ")
     axes[2].set(xlabel=r"gap $\sinh(\tau / n)$", title=f"{name}: against the clock")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=3, fontsize=7)
@@ -314,15 +267,11 @@ def winner(config: Config, results: Results) -> "MatplotlibFigure":
     for ax, stage, ticks, axis in ((axes[0], "length", config.sizes, 2), (axes[1], "condition", config.kappas, 4)):
         where = readings.decided(config, results, stage, names, tailed)
         places = np.indices(where.shape)[axis]
-        sizes = np.asarray(config.sizes, float)[np.indices(where.shape)[2]]
         for predictor, colour, marker in (("leader", "blue", "o"), ("longest", "orange", "s")):
             rate = [readings.agreement(results, stage, predictor, where & (places == i)) for i in range(len(ticks))]
             text = "furthest along the first step" if predictor == "leader" else "longest"
             ax.plot(ticks, rate, color=OKABE_ITO[colour], marker=marker, markersize=4, label=text)
-        chance = [
-            np.mean(1 / sizes[where & (places == i)]) if (where & (places == i)).any() else np.nan
-            for i in range(len(ticks))
-        ]
+        chance = [readings.chance(config, where & (places == i)) for i in range(len(ticks))]
         ax.plot(ticks, chance, color=GREY, linestyle=(0, (1, 2)), label="chance 1/n")
         ax.set(xscale="log", xticks=ticks, xticklabels=[f"{tick:g}" for tick in ticks], ylim=(-0.03, 1.08))
         ax.minorticks_off()

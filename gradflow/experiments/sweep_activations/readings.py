@@ -19,7 +19,7 @@ SQUARE, LOGISTIC, EXPONENTIAL = range(len(LOSSES))
 
 
 class Fit(NamedTuple):
-    """t = c n^p / gap^q over the runs that cross the level, from small starts.
+    """t = c n^p / gap^q over the cells (n, scale) of small starts whose runs all cross the level.
 
     Attributes:
         size: p.
@@ -28,7 +28,7 @@ class Fit(NamedTuple):
         gap_interval: that of q.
         explained: share of the variance of log t.
         explained_by_size: the same with n alone.
-        crossed: share of the runs that cross.
+        crossed: share of those cells.
     """
 
     size: float
@@ -84,7 +84,7 @@ def fit(config: Config, results: Results, name: str, loss: int, level: str = "ha
     times, gaps = (of_map(config, results, "length", key, name, loss)[:, small] for key in (level, "gap"))
     sizes = np.broadcast_to(np.asarray(config.sizes, float)[:, None, None], times.shape)
     columns = np.stack([np.log(times), np.ones_like(times), np.log(sizes), -np.log(gaps)])
-    crossed = np.isfinite(times)
+    crossed = np.broadcast_to(np.isfinite(times).all(axis=-1, keepdims=True), times.shape)  # the late ones count too
     seeds = np.broadcast_to(np.arange(config.seeds), times.shape)[crossed]
     lengths, scales, _ = np.nonzero(crossed)
     if len(set(lengths)) < 2 or len(set(scales)) < 2:
@@ -194,6 +194,12 @@ def agreement(results: Results, stage: str, predictor: str, where: np.ndarray) -
     """Return the share of runs whose winner was predicted, among those of `where`; NaN where there is none."""
     same = results[stage]["winner"] == results[stage][predictor]
     return float(same[where].mean()) if where.any() else float("nan")
+
+
+def chance(config: Config, where: np.ndarray) -> float:
+    """Return the mean of 1/n over the runs of `where`, (map, loss, n, ...); NaN where there is none."""
+    sizes = np.asarray(config.sizes, float)[np.nonzero(where)[2]]
+    return float(np.mean(1 / sizes)) if sizes.size else float("nan")
 
 
 def decided(config: Config, results: Results, stage: str, names: list[str], losses: tuple[int, ...]) -> np.ndarray:

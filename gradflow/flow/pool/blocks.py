@@ -11,6 +11,7 @@ from jaxtyping import PyTree
 from gradflow.devices import places, spread
 from gradflow.flow.pool.kernel import Block, BlockEnd, PoolKernel, Shared, run, saved_bytes
 from gradflow.flow.pool.rows import Held
+from gradflow.problem import on_host
 from gradflow.types import RESULTS
 
 MEMBERS_PER_LANE = 32  # of a block: few enough to share work evenly, enough to keep lanes full to the end
@@ -94,7 +95,7 @@ def run_blocks(
     size = block_size(count, kernel.lanes, saved_bytes(kernel, block, shared))
     # A flow to a longer horizon takes more steps; nothing else is known before it has run.
     blocks = deal(np.argsort(np.asarray(block.t0) - np.asarray(block.held.t1), kind="stable"), size)
-    members = jax.tree.map(np.asarray, (block.params, block.held, block.t0))
+    members = jax.tree.map(on_host, (block.params, block.held, block.t0))
     gathered: list[Gathered] = []
     ended = 0
 

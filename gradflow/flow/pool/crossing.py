@@ -4,6 +4,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from gradflow.flow.events import scalar
 from gradflow.flow.kernel import Arguments, Kernel
 from gradflow.flow.pool.rows import Row, Taken, select
 from gradflow.types import RESULTS
@@ -14,8 +15,8 @@ HALVINGS = 52  # down to rounding
 def value(kernel: Kernel, t, params, arguments: Arguments) -> Float[Array, ""]:
     """Return the event function less its level."""
     assert kernel.crossing is not None
-    found = kernel.crossing(t, *kernel.structure.join(params, arguments.frozen))
-    return jnp.asarray(found).astype(params[0].dtype) - arguments.level
+    found = scalar("event.fn", kernel.crossing(t, *kernel.structure.join(params, arguments.frozen)))
+    return found.astype(params[0].dtype) - arguments.level
 
 
 def refine(kernel: Kernel, kind, before: Row, row: Row, taken: Taken, arguments: Arguments) -> Row:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Int, PyTree
 from gradflow.flow.kernel import Arguments, Kernel
 from gradflow.flow.pool.crossing import refine
 from gradflow.flow.pool.explicit import Explicit
-from gradflow.flow.pool.rows import Held, Row, Taken, Work, closed, select
+from gradflow.flow.pool.rows import Held, Row, Taken, Work, closed, select, stopped
 from gradflow.flow.pool.stabilised import Stabilised
 
 FEW_LANES = 64  # up to which lanes load and write one by one; more of them, as on an accelerator, do it together
@@ -112,7 +112,9 @@ class Drain:
         return lax.while_loop(lambda c: (c[1] > 0) & self.is_going(c[0]), body, (pool, limit))[0]
 
     def _start(self, row: Row, held: Held):
-        return self.kind.start(row, self.arguments(held), held.t1)
+        arguments = self.arguments(held)
+        lane = self.kind.start(row, arguments, held.t1)
+        return lane._replace(row=stopped(self.flow, lane.row, arguments, row.steps == 0))
 
     def _free(self, pool: Pool) -> Bool[Array, " L"]:
         """Return which lanes have something to write, or could load."""
@@ -129,9 +131,10 @@ class Drain:
         rows = _put_one(rows, place, select(old < self.size, row, _one(rows, place)))
         fresh = pool.next < pool.count
         new = _one(pool.queue, jnp.minimum(pool.next, self.size - 1))
-        held = _one(self.held, new)
+        held, row = _one((self.held, rows), new)
+        row = row._replace(finished=row.finished | ~fresh)  # a lane that stays empty must not look busy
         return pool._replace(
-            lanes=_put_one(pool.lanes, lane, self._start(_one(rows, new), held)),
+            lanes=_put_one(pool.lanes, lane, self._start(row, held)),
             index=_put_one(pool.index, lane, jnp.where(fresh, new, self.size)),
             held=_put_one(pool.held, lane, held),
             next=pool.next + fresh,

@@ -19,6 +19,9 @@ from gradflow.flow.solvers.explicit import interpolated, unrolled_error, unrolle
 from gradflow.types import RESULTS
 
 
+GRADIENTS = len(Tsit5.tableau.c)  # of an attempt of `Auto`; other methods count their steps
+
+
 class Lane(NamedTuple):
     """A member under way; `next_t` is the end of the next step."""
 
@@ -96,7 +99,7 @@ class Explicit:
             dt=jnp.where(live, controller_state.dt, row.dt),
             steps=row.steps + live,
             accepted=row.accepted + moved,
-            gradients=row.gradients + live * self._cost(),
+            gradients=row.gradients + live * GRADIENTS,
             stiffness=jnp.where(live, jnp.maximum(row.stiffness, seen), row.stiffness),
             choice=select(moved, choice, row.choice),
         )
@@ -138,13 +141,6 @@ class Explicit:
 
     def _error_order(self) -> Any:
         return self.method.error_order(self.terms)
-
-    def _cost(self) -> int:
-        """Return gradients an attempt, 0 where it is not a fixed number."""
-        tableau = getattr(self.method, "tableau", None)
-        if not isinstance(self.method, AbstractUnrolled | diffrax.AbstractERK) or tableau is None:
-            return 0
-        return len(tableau.b_sol) - int(tableau.fsal)
 
 
 def _with_tolerances(solver: Any, controller: FlowController) -> diffrax.AbstractAdaptiveSolver:

@@ -21,7 +21,7 @@ from gradflow.flow.pool.drain import Drain, Pool, State, take
 from gradflow.flow.pool.explicit import Explicit
 from gradflow.flow.pool.rows import Held, Row, Work, first_row
 from gradflow.flow.pool.stabilised import Stabilised
-from gradflow.flow.solvers import AbstractUnrolled, Auto
+from gradflow.flow.solvers import AbstractUnrolled, Auto, count_gradients
 from gradflow.problem import check_loss
 from gradflow.trajectory import blank, observed_arrays
 from gradflow.types import RESULTS, Number
@@ -214,10 +214,11 @@ def _finish(kernel: PoolKernel, block: Block, shared: Shared, state: State) -> B
         "num_steps": rows.steps,
         "num_accepted_steps": rows.accepted,
         "num_rejected_steps": rows.steps - rows.accepted,
-        "num_gradients": rows.gradients,
+        "num_gradients": count_gradients(kernel.flow.solver, rows.steps),
     }
     if isinstance(kernel.flow.solver, Auto):
         stats |= {
+            "num_gradients": rows.gradients,
             "num_chebyshev_steps": rows.stabilised_steps,
             "num_switches": rows.choice.switches,
             "stiff_since": rows.choice.since,

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from gradflow.flow.events import scalar
 from gradflow.flow.kernel import Arguments, Kernel, gradient_budget
 from gradflow.flow.solvers.auto import Choice, first_choice
 from gradflow.types import RESULTS, Number
@@ -130,15 +131,21 @@ def failed(row: Row, code: RESULTS, nonfinite, kinked) -> Row:
 
 def closed(kernel: Kernel, row: Row, arguments: Arguments, t1, kept) -> Row:
     """End a member that has reached its horizon, its `stop` or `max_steps`."""
-    if kernel.stop is not None:
-        stopped = kernel.stop(row.t, *kernel.structure.join(row.params, arguments.frozen))
-        row = _end(row, kept & jnp.asarray(stopped).astype(bool), RESULTS.event_occurred)
+    row = stopped(kernel, row, arguments, kept)
     row = _end(row, row.t >= t1, RESULTS.successful)
     spent = row.steps >= kernel.max_steps
     budget = gradient_budget(kernel)
     if budget is not None:
         spent = spent | (row.gradients >= budget)
     return _end(row, spent, RESULTS.max_steps_reached)
+
+
+def stopped(kernel: Kernel, row: Row, arguments: Arguments, asked) -> Row:
+    """End a member whose `stop` says so, where it is asked."""
+    if kernel.stop is None:
+        return row
+    stop = scalar("stop", kernel.stop(row.t, *kernel.structure.join(row.params, arguments.frozen)))
+    return _end(row, asked & stop.astype(bool), RESULTS.event_occurred)
 
 
 def _end(row: Row, condition, result) -> Row:

@@ -130,14 +130,18 @@ class Stabilised:
         ended, taken = self._complete(lane, machine, arguments, t1)
         lane = select(complete, ended, lane)._replace(direction=direction)
         machine = lane.machine._replace(y0=lane.row.params)
-        ready = select(machine.phase == chebyshev.READY, chebyshev.first_stage(machine), machine)
-        ready = ready._replace(phase=jnp.where(self.is_out(lane.row), chebyshev.DONE, ready.phase), y0=None)
+        begins = machine.phase == chebyshev.READY
+        ready = select(begins, chebyshev.first_stage(machine), machine)
+        idle = self.is_out(lane.row) | (begins & ~chebyshev.is_possible(machine, self.solver.max_stages))
+        ready = ready._replace(phase=jnp.where(idle, chebyshev.DONE, ready.phase), y0=None)
         return lane._replace(machine=ready), taken._replace(kept=taken.kept & complete)
 
     def _complete(self, lane: Lane, m: Machine, arguments: Arguments, t1) -> tuple[Lane, Taken]:
         """Accept or refuse a step that is done, and begin the next."""
         end = m.t + m.dt
-        estimate = stabilised_estimate(self.solver, m, chebyshev.embedded_error(m))
+        possible = chebyshev.is_possible(m, self.solver.max_stages)
+        error = jax.tree.map(lambda e: jnp.where(possible, e, jnp.inf), chebyshev.embedded_error(m))
+        estimate = stabilised_estimate(self.solver, m, error)
         kept, t, next_t, _, controller_state, code = self.controller.adapt_step_size(
             m.t, end, m.y0, m.latest, arguments, estimate, ERROR_ORDER, lane.controller_state
         )

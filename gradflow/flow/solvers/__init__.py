@@ -2,6 +2,7 @@
 
 from gradflow.flow.solvers.auto import Auto as Auto
 from gradflow.flow.solvers.auto import choice_stats as choice_stats
+from gradflow.flow.solvers.auto import held_by_stability as held_by_stability
 from gradflow.flow.solvers.chebyshev import Chebyshev as Chebyshev
 from gradflow.flow.solvers.chebyshev import Loop as Loop
 from gradflow.flow.solvers.explicit import AbstractUnrolled as AbstractUnrolled

@@ -105,7 +105,7 @@ class AutoState(NamedTuple):
     Attributes:
         choice: which method runs.
         stiff: state of the Chebyshev method; its slope is the field at the current state for both methods.
-        seen: largest stiffness that explicit steps saw.
+        seen: largest stiffness that accepted steps saw.
         stabilised_steps: accepted steps of the Chebyshev method.
     """
 
@@ -129,7 +129,8 @@ class AutoInterpolation(diffrax.AbstractLocalInterpolation):
         """Return the state at `t0`, or its change between two times."""
         if t1 is not None:
             return jax.tree.map(jnp.subtract, self.evaluate(t1, left=left), self.evaluate(t0, left=left))
-        dt = self.t1 - self.t0
+        # A member that waits for others under `vmap` makes steps of size zero, whose derivative must stay finite.
+        dt = jnp.where(self.t1 > self.t0, self.t1 - self.t0, 1)
         theta = (t0 - self.t0) / dt
         explicit = dense.polynomial(dense.TSIT5, theta, 1.0, self.y0, _rows(self.k, range(len(dense.TSIT5))))
         first, last = _rows(self.k, (0, len(dense.TSIT5) - 1))
@@ -218,6 +219,7 @@ class Auto(diffrax.AbstractAdaptiveSolver):
         after = state._replace(
             choice=choice,
             stiff=stiff,
+            seen=jnp.maximum(state.seen, m.radius),
             stabilised_steps=state.stabilised_steps + 1,
         )
         estimate = stabilised_estimate(self, m, chebyshev.refused_error(m))
@@ -231,13 +233,18 @@ def stabilised_estimate(solver: Auto, m: Machine, error: PyTree) -> Estimate:
     return Estimate(error, jnp.full_like(stages, 3), m.gradients, stages**2, longest)
 
 
+def held_by_stability(state: AutoState) -> Bool[Array, ""]:
+    """Return whether the last steps were explicit and as long as stability lets them be."""
+    return ~state.choice.stabilised & (state.choice.evidence > 1)
+
+
 def choice_stats(state: AutoState) -> dict[str, Array]:
     """Return what a run chose and why, as the entries of `Trajectory.stats`."""
     return {
         "num_chebyshev_steps": state.stabilised_steps,
         "num_switches": state.choice.switches,
         "stiff_since": state.choice.since,
-        "stiffness": jnp.maximum(state.seen, state.stiff.radius),
+        "stiffness": state.seen,
     }
 
 

@@ -168,6 +168,11 @@ def is_running(m: Machine) -> Bool[Array, ""]:
     return (m.phase != READY) & (m.phase != DONE)
 
 
+def is_possible(m: Machine, max_stages: int) -> Bool[Array, ""]:
+    """Return whether so many stages are enough for a step whose spectral radius is known."""
+    return needed_stages(m.dt, m.radius) <= max_stages
+
+
 def advance(m: Machine, terms: Any, args: Any) -> Machine:
     """Evaluate one gradient and use it; a machine that needs none stays as it is."""
     return _advance(m, terms, args, m.phase == POWER, is_running(m))
@@ -287,7 +292,7 @@ def run_step(m: Machine, terms, args, *, enabled: Any, max_stages: int, loop: Lo
 
     m = _loop(lambda m: enabled & (m.phase == POWER), estimate, m, POWER_ITERATIONS, loop)
     direction, m = m.latest, first_stage(m)
-    possible = enabled & (needed_stages(m.dt, m.radius) <= max_stages)
+    possible = enabled & is_possible(m, max_stages)
     return _loop(lambda m: possible & is_running(m), stage, m, max_stages, loop), direction
 
 
