@@ -98,3 +98,29 @@ def locked(path: Path, argument: str) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def turn(path: Path, *, alone: bool) -> Iterator[None]:
+    """Wait for a folder: many may write into it at a time, but nobody while one cleans it alone.
+
+    Args:
+        path: the folder.
+        alone: whether to be the only one.
+
+    Yields:
+        Nothing.
+    """
+    try:
+        import fcntl
+
+        descriptor = os.open(path, os.O_RDONLY)
+    except ImportError:
+        yield
+        return
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(descriptor)

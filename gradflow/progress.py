@@ -1,6 +1,7 @@
 """Progress bars, drawn by the host between kernels; nothing is printed from inside a kernel."""
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,7 +20,8 @@ def bar(label: str, total: float) -> Iterator[Callable[[float, str], None]]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"), TimeRemainingColumn())
-    with Progress(*columns, transient=True, **_place()) as progress:
+    # A chunk may take longer than the half minute over which the time left is estimated otherwise.
+    with Progress(*columns, transient=True, speed_estimate_period=math.inf, **_place()) as progress:
         task = progress.add_task(label, total=total, note="compiling")
         yield lambda done, note="": progress.update(task, completed=done, note=note)
 

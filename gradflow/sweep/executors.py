@@ -110,7 +110,7 @@ def _submitted(executor: Any, work: Work, chunks: Sequence[Chunk], lost: list[Ch
             futures[executor.submit(run_in_worker, work, chunk)] = chunk
         except LOST:
             lost.append(chunk)
-        except RuntimeError as error:
+        except Exception as error:  # of any kind: executors of other packages have errors of their own
             raise FlowError(
                 f"executor is {shown(executor)}, which takes no tasks ({error}): give one that runs"
             ) from error

@@ -9,12 +9,14 @@ import jax
 
 from gradflow.errors import FlowError
 from gradflow.sweep import machine
-from gradflow.sweep.grid import Chunk
+from gradflow.sweep.grid import Chunk, Grid
 from gradflow.sweep.variables import Variable, check_equal, describe, row_bytes
 from gradflow.sweep.work import Work
 
 CHUNK_BYTES = 2**26  # of results, at most
 INPUT_BYTES = 2**28  # of models and data, at most
+MANY_GROUPS = 100
+LARGE_BYTES = 2**30  # of stored models
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -47,6 +49,28 @@ class Layout:
                 f"the result takes {_size(self.bytes)}, more than {source} ({_size(limit)}): give store=PATH to write "
                 "it chunk by chunk, save or observe less, or raise max_bytes"
             )
+
+    def warning_of_size(self, free: int, *, parameters: bool) -> str | None:
+        """Return what to say before a result goes to a disk with so many free bytes, None where it is small."""
+        if self.bytes > free:
+            return (
+                f"the result takes {_size(self.bytes)} before compression, and the disk of store has {_size(free)} left"
+            )
+        if parameters and self.bytes > LARGE_BYTES:
+            return f"with parameters=True the result takes {_size(self.bytes)} before compression"
+        return None
+
+
+def compiles(grid: Grid) -> str | None:
+    """Return a warning where a sweep compiles for many groups, None where it does not."""
+    if grid.groups <= MANY_GROUPS:
+        return None
+    axis = max((axis for axis in grid.axes.values() if axis.kind == "static"), key=lambda axis: len(axis.values))
+    numbers = axis.labels.dtype.kind in "biuf"
+    fix = (
+        f"gf.Batched(...) shares one kernel among all values of {axis.name!r}" if numbers else "fewer values take less"
+    )
+    return f"the sweep has {grid.groups} static groups, and compiles for each ({len(axis.values)} {axis.name!r}): {fix}"
 
 
 def lay_out(work: Work, chunk: int | None, usual: int, show: Callable[[float, str], None]) -> Layout:

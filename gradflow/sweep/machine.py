@@ -13,6 +13,7 @@ from gradflow.errors import FlowError, shown
 MEMBERS = {"cpu": 2048}
 MEMBERS_OF_ACCELERATOR = 65_536
 PACKAGES = ("gradflow-jax", "jax", "diffrax", "equinox", "optax", "numpy")
+GROUP = Path("/sys/fs/cgroup")  # of this process, in a container
 BITS = ("gradflow-jax", "jax", "diffrax", "equinox", "optax")  # those whose change can change results
 
 
@@ -67,10 +68,10 @@ def _memory_available() -> int | None:
 
 
 def _group_limit() -> int | None:
-    folder = Path("/sys/fs/cgroup")
     try:
-        used, most = (int((folder / f"memory.{name}").read_text()) for name in ("current", "max"))
-        return max(most - used, 0)
+        used, most = (int((GROUP / f"memory.{name}").read_text()) for name in ("current", "max"))
+        parts = dict(line.split() for line in (GROUP / "memory.stat").read_text().splitlines())
+        return max(most - used + int(parts.get("inactive_file", 0)), 0)  # cached files make room when asked
     except (OSError, ValueError):  # no such group, or no limit
         return None
 

@@ -1,6 +1,7 @@
 """How the members of a sweep are trained: by the flow, or by an optimiser."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -230,6 +231,15 @@ def check_method(method: Any, axes: Mapping[str, Any]) -> None:
     for name in method.axes():
         if name not in axes:
             raise FlowError(f"method names the axis {name!r}, which there is not{nearest(name, axes)}")
+    if isinstance(method, Flow) and isinstance(method.t1, str):
+        _check_horizons(method.t1, axes[method.t1].values, method.t0)
+
+
+def _check_horizons(name: str, values: tuple, t0: float) -> None:
+    """Refuse a horizon that no flow can have, before the chunks that come before it have run."""
+    for value in values:
+        if not (isinstance(value, int | float) and t0 < value < math.inf):
+            raise FlowError(f"axis {name!r}, the horizons, holds {shown(value)}: give finite numbers above t0 = {t0:g}")
 
 
 def _names(tree: PyTree) -> Iterator[str]:

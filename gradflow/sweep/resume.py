@@ -69,6 +69,14 @@ def check_same(
     return tuple(block)
 
 
+def also_run_with(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Return what a store has to add about the versions that go on with it: nothing where they are those it names."""
+    here, known = json.dumps(versions()), json.loads(attributes.get("also_versions", "[]"))
+    if here == attributes["versions"] or here in known:
+        return {}
+    return {"also_versions": json.dumps([*known, here])}
+
+
 def _check_versions(place: str, earlier: dict[str, str], allow_versions: bool) -> None:
     here = versions()
     changed = [f"{name} {earlier.get(name)} (here {here[name]})" for name in BITS if earlier.get(name) != here[name]]

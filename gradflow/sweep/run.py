@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
@@ -21,9 +22,9 @@ from gradflow.sweep.axes import dimensions
 from gradflow.sweep.build import builder_axes
 from gradflow.sweep.draws import check_key
 from gradflow.sweep.grid import Chunk, Grid
-from gradflow.sweep.layout import lay_out
+from gradflow.sweep.layout import compiles, lay_out
 from gradflow.sweep.methods import Method, check_method
-from gradflow.sweep.resume import check_same, spec_of
+from gradflow.sweep.resume import also_run_with, check_same, spec_of
 from gradflow.sweep.spec import digest
 from gradflow.sweep.store import Store
 from gradflow.sweep.work import Work, new_token
@@ -95,6 +96,10 @@ def sweep(
         raise FlowError(f"build_on is {shown(build_on)}: give 'device' or 'host'")
     if observe is not None:
         check_callable("observe", observe)
+    if not isinstance(store, str | os.PathLike | None):
+        raise FlowError(f"store is {shown(store)}: give the path of a folder")
+    if not isinstance(max_bytes, int | float | None):
+        raise FlowError(f"max_bytes is {shown(max_bytes)}: give a number of bytes")
     if executor is not None and mesh is not None:
         raise FlowError("executor and mesh are both given: chunks run in workers, or on the devices of this process")
     work = Work(
@@ -113,6 +118,8 @@ def sweep(
         store=None if store is None else os.fspath(store),
     )
     executors.check_executor(executor, work)
+    if (many := compiles(grid)) is not None:
+        warnings.warn(many, FlowWarning, stacklevel=2)
     job = _Job(work, executor, machine.spread(mesh), chunk if chunk is None else whole_number("chunk", chunk))
     with bar("sweep", int(np.prod(grid.shape, dtype=int))) if progress else no_bar() as show:
         if store is None:
@@ -161,6 +168,8 @@ class _Job:
                 block = self._create(store, show)
             else:
                 block = check_same(store.path, attributes, self.work, self.chunk, resume, allow_versions)
+                if also := also_run_with(attributes):
+                    store.note(also)
             work = dataclasses.replace(self.work, block=block, traced=self.work.traced)
             missing = [chunk for chunk in work.grid.chunks(block) if not store.has(chunk)]
             store.tidy(missing, self._labels())
@@ -176,6 +185,9 @@ class _Job:
 
     def _create(self, store: Store, show: Show) -> tuple[int, ...]:
         layout = lay_out(self.work, self.chunk, machine.members_of_chunk(self.devices), show)
+        said = layout.warning_of_size(shutil.disk_usage(store.path).free, parameters=self.work.parameters)
+        if said is not None:
+            warnings.warn(said, FlowWarning, stacklevel=4)
         attributes = self._attributes(spec_of(dataclasses.replace(self.work, block=layout.block)))
         store.create(self.work.grid, layout.block, layout.variables, self._labels(), attributes)
         return layout.block

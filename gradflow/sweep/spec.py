@@ -16,13 +16,26 @@ import jax.numpy as jnp
 import numpy as np
 
 LONGEST_LIST = 1000
+WRITTEN = (
+    "__init__",
+    "__eq__",
+    "__hash__",
+    "__repr__",
+    "__setattr__",
+    "__delattr__",
+    "__lt__",
+    "__le__",
+    "__gt__",
+    "__ge__",
+)
 PLAIN = (bool, int, str, type(None))
 
 
 def plain(value: Any, seen: set[int] | None = None) -> Any:
     """Return what JSON can hold and a later process will find equal.
 
-    Functions are known by their source and by what it refers to in its own module: constants, and functions in turn.
+    Functions are known by their source and by what it refers to in its own module: constants, classes, and functions in
+    turn.
 
     Args:
         value: anything that a sweep is made of.
@@ -169,14 +182,40 @@ def _is_set(cell: types.CellType) -> bool:
 
 
 def _globals(function: types.FunctionType) -> dict[str, Any]:
-    """Return what a function reads from its own module: numbers, text, arrays, and functions written there."""
+    """Return what a function reads from its own module: numbers, text, arrays, functions and classes written there."""
     found = {}
     for name in sorted(_read(function.__code__)):
         value = _unwrapped(function.__globals__.get(name))
-        own = isinstance(value, types.FunctionType) and value.__module__ == function.__module__
-        if own or (isinstance(value, bool | int | float | str | tuple | jax.Array | np.ndarray)):
+        own = isinstance(value, types.FunctionType | type) and value.__module__ == function.__module__
+        if own and isinstance(value, type):
+            found[name] = _class(value)
+        elif own or (isinstance(value, bool | int | float | str | tuple | jax.Array | np.ndarray)):
             found[name] = value
     return found
+
+
+def _class(kind: type) -> dict[str, Any]:
+    """Return the methods of a class and the defaults of its fields; what dataclasses write follows from those."""
+    members = {name: _bare(member) for name, member in vars(kind).items()}
+    fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+    found = {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}
+    return found | {
+        name: member
+        for name, member in members.items()
+        if isinstance(member, types.FunctionType) and member.__module__ == kind.__module__ and not _is_written(member)
+    }
+
+
+def _is_written(method: types.FunctionType) -> bool:
+    """Return whether a dataclass wrote the method, whose program differs between versions of Python."""
+    return method.__name__ in WRITTEN and method.__code__.co_filename == "<string>"
+
+
+def _bare(member: Any) -> Any:
+    """Return the function behind a member of a class: a property, a class method, a method that Equinox wraps."""
+    for name in ("fget", "__func__", "method"):
+        member = getattr(member, name, None) or member
+    return _unwrapped(member)
 
 
 def _read(code: types.CodeType) -> set[str]:

@@ -92,7 +92,7 @@ class Store:
                     variable.name,
                     shape=(*grid.shape, *variable.shape),
                     chunks=(*block, *(max(size, 1) for size in variable.shape)),
-                    dtype=_stored(variable.dtype),
+                    dtype=_stored(variable.name, variable.dtype),
                     fill_value=variable.fill,
                     dimension_names=(*grid.names, *variable.dims),
                     attributes=notes,
@@ -132,8 +132,8 @@ class Store:
 
         aside = self.path / f".{uuid.uuid4().hex}.part"
         names = [*(name for name in values if name != LAST), LAST]
-        try:
-            with self._writing():
+        with self._writing(), files.turn(self.path / LAST, alone=False):
+            try:
                 for name in names:
                     (aside / name).mkdir(parents=True)
                     shutil.copyfile(self.path / name / ROOT, aside / name / ROOT)
@@ -142,8 +142,8 @@ class Store:
                 for name in names:
                     file = _place(name, chunk, values[name].ndim - len(chunk.place))
                     _move(aside / file, self.path / file)
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
+            finally:
+                shutil.rmtree(aside, ignore_errors=True)
 
     def tidy(self, unfinished: Iterable[Chunk], labels: Iterable[str]) -> None:
         """Remove what a killed process left of chunks that it did not finish.
@@ -152,7 +152,8 @@ class Store:
             unfinished: those chunks.
             labels: names of the coordinates, which are whole.
         """
-        with self._writing():
+        # Workers outlive a process that is killed, and go on for a few chunks without its lock.
+        with self._writing(), files.turn(self.path / LAST, alone=True):
             for entry in self.path.glob(".*.part"):
                 files.remove(entry)
             begun = {entry.name for entry in self.path.iterdir() if (entry / "c").exists()} - set(labels)
@@ -183,13 +184,15 @@ class Store:
             ) from error
 
 
-def _stored(dtype: np.dtype) -> Any:
+def _stored(name: str, dtype: np.dtype) -> Any:
     """Return the type on disk: text of a fixed width has no settled form in Zarr 3, NumPy's variable one has."""
+    if dtype.kind not in "biufcU":
+        raise FlowError(f"observe returns {name!r} as {dtype}, which Zarr does not know: give it .astype('float32')")
     return np.dtypes.StringDType() if dtype.kind == "U" else dtype
 
 
 def _coordinate(group: Any, name: str, dims: tuple[str, ...], values: np.ndarray, notes: dict[str, Any]) -> None:
-    values = values.astype(_stored(values.dtype))
+    values = values.astype(_stored(name, values.dtype))
     array = group.create_array(
         name, shape=values.shape, chunks=values.shape, dtype=values.dtype, dimension_names=dims, attributes=notes
     )

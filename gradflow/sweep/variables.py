@@ -114,12 +114,29 @@ def describe(
     if parameters:
         leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(arrays[0], lambda leaf: leaf is not None))
         found += [_array(_name("final", path), leaf.shape, leaf.dtype) for path, leaf in leaves]
-    for variable in found:
-        if variable.name in (*RESERVED, *axes):
-            raise FlowError(f"observe returns {variable.name!r}, which is the name of an axis or of the sweep's own")
-        if "/" in variable.name or variable.name.startswith((".", "__")):
-            raise FlowError(f"observe returns {variable.name!r}: a name cannot hold '/', nor begin with '.' or '__'")
+    _check_names(found, axes)
     return [*found, *_own(saves, unit)]
+
+
+def _check_names(found: list[Variable], axes: Sequence[str]) -> None:
+    """Refuse names that a Dataset cannot hold beside each other, before anything runs."""
+    dims = {dim: variable.name for variable in found for dim in variable.dims if dim != "time"}
+    seen = set()
+    for name in (variable.name for variable in found):
+        if name in (*RESERVED, *axes):
+            raise FlowError(f"observe returns {name!r}, which is the name of an axis or of the sweep's own")
+        if "/" in name or name.startswith((".", "__")):
+            raise FlowError(f"observe returns {name!r}: a name cannot hold '/', nor begin with '.' or '__'")
+        if name in seen:
+            raise FlowError(
+                f"observe returns {name!r} twice, parts of nested results joined by '.': rename one of them"
+            )
+        seen.add(name)
+    for dim in (*axes, *seen):
+        if dim in dims:
+            raise FlowError(
+                f"observe returns {dims[dim]!r}, whose dimension is {dim!r}, a name in use: rename one of them"
+            )
 
 
 def _own(saves: int, unit: str) -> list[Variable]:

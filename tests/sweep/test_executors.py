@@ -1,6 +1,8 @@
 """Chunks as tasks of an executor: the same numbers, lost workers made good, clear refusals."""
 
 import concurrent.futures
+import contextlib
+import importlib.util
 import multiprocessing
 
 import numpy as np
@@ -25,8 +27,21 @@ def same_numbers(found: xarray.Dataset, ds: xarray.Dataset) -> bool:
     return all(np.array_equal(found[name].values, ds[name].values, equal_nan=name == "x") for name in ds.variables)
 
 
-def test_threads_give_the_same_bits(ds, tmp_path):
-    with concurrent.futures.ThreadPoolExecutor(2) as executor:
+@contextlib.contextmanager
+def dask_cluster():
+    from distributed import Client
+
+    with Client(processes=False, n_workers=1, threads_per_worker=2, dashboard_address=None) as client:
+        yield client.get_executor()
+
+
+def threads():
+    return concurrent.futures.ThreadPoolExecutor(2)
+
+
+@pytest.mark.parametrize("executors", [threads, *([dask_cluster] if importlib.util.find_spec("distributed") else [])])
+def test_threads_give_the_same_bits(ds, tmp_path, executors):
+    with executors() as executor:
         assert toy.run(executor=executor).drop_attrs().identical(ds.drop_attrs())
         assert same_numbers(toy.run(executor=executor, store=tmp_path / "threads"), ds)
 
@@ -70,6 +85,38 @@ def test_functions_that_cannot_be_sent(options, match):
     with pool() as executor, pytest.raises(FlowError, match=match) as caught:
         toy.run(executor=executor, **options)
     assert "\n" not in str(caught.value)
+
+
+class KilledWorker(Exception):
+    """What `dask.distributed` calls it."""
+
+
+class Cluster:
+    """Stands in for the executor of a cluster: some chunks kill their worker, and after `most` it is closed."""
+
+    def __init__(self, most: int):
+        self.most, self.count = most, 0
+
+    def submit(self, function, *arguments):
+        self.count += 1
+        if self.count > self.most:
+            raise OSError("Client is closed")
+        future = concurrent.futures.Future()
+        if self.count % 3 == 0:
+            future.set_exception(KilledWorker("attempted 3 times"))
+        else:
+            future.set_result(function(*arguments))
+        return future
+
+
+def test_chunks_lost_in_a_cluster_are_run_here(ds, tmp_path):
+    with pytest.warns(FlowWarning, match="2 chunks were lost"):
+        assert same_numbers(toy.run(executor=Cluster(6), store=tmp_path / "cluster"), ds)
+
+
+def test_a_cluster_that_is_closed():
+    with pytest.raises(FlowError, match=r"takes no tasks \(Client is closed\)"):
+        toy.run(executor=Cluster(2))
 
 
 def test_an_executor_that_is_shut_down():

@@ -17,7 +17,7 @@ from gradflow.sweep import Descent, Flow
 from gradflow.sweep.spec import differences, digest, plain
 
 SOURCE = """
-import functools, jax
+import equinox, functools, jax
 SIZE, TABLE = 3, (1.0, 2.0)
 
 def loss(model, args):
@@ -27,9 +27,20 @@ def loss(model, args):
 def draw(key):
     return jax.random.normal(key, (SIZE,))
 
+class Model(equinox.Module):
+    x: jax.Array
+    power: int = 2
+
+    def __call__(self):
+        return self.x**self.power
+
+    @property
+    def half(self):
+        return self.x / 2
+
 def build(key, *, scale, shift=0.5):
     inner = lambda x: x + shift
-    return loss, inner(draw(key)), TABLE
+    return loss, Model(inner(draw(key))), TABLE
 """
 
 
@@ -49,6 +60,9 @@ def module(source: str) -> types.ModuleType:
         ("jax.random.normal", "jax.random.uniform"),
         ("shift=0.5", "shift=0.25"),
         ("x + shift", "x - shift"),
+        ("self.x**self.power", "self.x * self.power"),
+        ("self.x / 2", "self.x / 3"),
+        ("power: int = 2", "power: int = 3"),
     ],
 )
 def test_a_function_is_known_by_all_it_uses(change):

@@ -6,6 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+import types
 from pathlib import Path
 
 import jax
@@ -14,8 +16,9 @@ import pytest
 import toy_sweep as toy
 import xarray
 
-from gradflow.errors import FlowError, Interrupted
-from gradflow.sweep import Flow, failures
+from gradflow.errors import FlowError, FlowWarning, Interrupted
+from gradflow.sweep import Flow, failures, layout
+from gradflow.sweep import store as store_module
 from gradflow.sweep.store import Store
 from gradflow.sweep.work import Work
 
@@ -167,7 +170,21 @@ def test_other_versions_are_refused_unless_told(store):
     changed(store, versions=json.dumps({**versions, "jax": "0.1"}))
     with pytest.raises(FlowError, match=r"jax 0\.1 \(here .*allow_versions=True"):
         toy.run(store=store)
-    assert (toy.run(store=store, allow_versions=True)["result"] == "successful").all()
+    found = toy.run(store=store, allow_versions=True)
+    assert (found["result"] == "successful").all()
+    # The store says that two versions wrote it, once for each.
+    (also,) = json.loads(toy.run(store=store, allow_versions=True).attrs["also_versions"])
+    assert json.loads(also)["jax"] == jax.__version__ and json.loads(found.attrs["versions"])["jax"] == "0.1"
+
+
+def test_what_a_disk_may_not_hold_is_said_before_anything_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=1024))
+    with pytest.warns(FlowWarning, match=r"takes 4\.85 KiB before compression, and the disk of store has 1 KiB left"):
+        toy.run(store=tmp_path / "full.zarr")
+    monkeypatch.undo()
+    monkeypatch.setattr(layout, "LARGE_BYTES", 1024)
+    with pytest.warns(FlowWarning, match="with parameters=True the result takes 5.23 KiB before compression"):
+        toy.run(store=tmp_path / "large.zarr", parameters=True)
 
 
 def test_a_store_without_a_finished_chunk_takes_another_sweep(tmp_path, ds):
@@ -215,6 +232,11 @@ def store_has(path: Path) -> bool:
     return path.joinpath("result", "c").exists()
 
 
+def test_numbers_that_no_store_holds(tmp_path):
+    with pytest.raises(FlowError, match="'x' as bfloat16, which Zarr does not know"):
+        toy.run(store=tmp_path, observe=lambda t, m, a: {"x": m.x.astype("bfloat16")})
+
+
 def test_places_that_cannot_be_written(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "file", tmp_path / "file" / "sweep"):
@@ -230,6 +252,24 @@ def test_two_sweeps_do_not_write_one_store(store, ds):
     with Store(store).held(), pytest.raises(FlowError, match="another run is writing to"):
         toy.run(store=store)
     np.testing.assert_array_equal(toy.run(store=store)["x"], ds["x"])
+
+
+def test_a_store_is_not_tidied_under_a_worker_that_a_killed_process_left(store, monkeypatch):
+    drop(store, "210")
+    threads, moved = [], store_module._move
+
+    def move(source, target):
+        if not threads:
+            threads.append(threading.Thread(target=Store(store).tidy, args=([], [])))
+            threads[0].start()
+            threads[0].join(0.2)
+            assert threads[0].is_alive(), "files of a chunk that is being written were removed"
+        moved(source, target)
+
+    monkeypatch.setattr(store_module, "_move", move)
+    toy.run(store=store)
+    threads[0].join(10)
+    assert not threads[0].is_alive() and (xarray.open_zarr(store)["result"] == "successful").all()
 
 
 def test_a_result_larger_than_memory_goes_through_a_store(tmp_path, ds):

@@ -2,7 +2,10 @@
 
 import contextlib
 import json
+import os
+import subprocess
 import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +15,12 @@ import pytest
 import toy_sweep as toy
 import xarray
 
+import gradflow
 from gradflow.errors import FlowError, FlowWarning, Interrupted
 from gradflow.sweep import Descent, Flow, Static, failures, machine
+from gradflow.sweep.axes import dimensions
+from gradflow.sweep.grid import Grid
+from gradflow.sweep.layout import compiles
 from gradflow.sweep.work import Work
 
 
@@ -204,6 +211,35 @@ def test_a_builder_on_the_host():
         np.testing.assert_array_equal(found["x"][0, seed, 0], np.random.default_rng(seed).normal(size=2))
 
 
+def test_a_sweep_that_compiles_all_night_says_so():
+    axes = {"kappa": [1.0], "size": range(1, 102), "kind": ["ones"]}
+    with pytest.warns(FlowWarning, match="101 static groups.*gf.Batched.*all values of 'size'"):
+        with pytest.raises(FlowError, match="at size = 2"):  # only the first groups are looked at
+            toy.run(axes, build=by_size, observe=lambda t, m, a: m.x)
+    names = [str(i) for i in range(101)]
+    assert (compiles(Grid(dimensions({"name": names}))) or "").endswith("(101 'name'): fewer values take less")
+    assert compiles(Grid(dimensions({"name": names[:100]}))) is None
+
+
+MESH = """
+import gradflow, jax, numpy as np, sys, toy_sweep as toy
+jax.config.update('jax_enable_x64', True)
+mesh = jax.make_mesh((2,), ('members',), axis_types=(jax.sharding.AxisType.Auto,))
+found = toy.run(mesh=mesh, store=sys.argv[1])
+assert len(mesh.devices.flat) == 2 and (found.result == 'successful').all()
+np.save(sys.argv[2], found['x'].values)
+"""
+
+
+def test_a_mesh_of_two_devices_gives_the_same_numbers(ds, tmp_path):
+    places = os.pathsep.join([str(Path(toy.__file__).parent), str(Path(gradflow.__file__).parent.parent)])
+    flags = {"PYTHONPATH": places, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    words = [sys.executable, "-c", MESH, str(tmp_path / "store"), str(tmp_path / "x.npy")]
+    done = subprocess.run(words, env={**os.environ, **flags}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose(np.load(tmp_path / "x.npy"), ds["x"], rtol=1e-8)
+
+
 def test_a_mesh_spreads_members(ds):
     mesh = jax.make_mesh((1,), ("members",), axis_types=(jax.sharding.AxisType.Auto,))
     assert toy.run(mesh=mesh).drop_attrs().identical(ds.drop_attrs())
@@ -237,8 +273,14 @@ def test_a_result_larger_than_memory_is_refused_before_it_runs(monkeypatch):
         toy.run()
 
 
-def test_free_memory_is_known():
+def test_free_memory_is_known(tmp_path, monkeypatch):
     assert 2**20 < machine.free_memory() < 2**50
+    for name, text in (("current", "900"), ("max", "1000"), ("stat", "anon 300\ninactive_file 600\n")):
+        (tmp_path / f"memory.{name}").write_text(text)
+    monkeypatch.setattr(machine, "GROUP", tmp_path)
+    assert machine.free_memory() == 700, "files that the system caches count as used"
+    (tmp_path / "memory.max").write_text("max")
+    assert machine.free_memory() > 2**20
 
 
 @pytest.mark.parametrize(
@@ -247,11 +289,18 @@ def test_free_memory_is_known():
         ({"method": "flow"}, "method is 'flow'"),
         ({"method": Flow(t1="horizon")}, "names the axis 'horizon', which there is not"),
         ({"method": Flow(t1=1.0, ts=np.ones((2, 2)))}, r"ts has shape \(2, 2\)"),
+        ({"method": Flow(t1="kappa"), "axes": {"kappa": [1.0, -1.0]}}, "axis 'kappa', the horizons, holds -1.0: give"),
+        ({"method": Flow(t1="kappa"), "axes": {"kappa": ["a"]}}, "axis 'kappa', the horizons, holds 'a'"),
+        ({"store": 3}, "store is 3: give the path of a folder"),
+        ({"max_bytes": "1GB"}, "max_bytes is '1GB': give a number of bytes"),
         ({"build_on": "gpu"}, "build_on is 'gpu'"),
         ({"observe": 3}, "observe is 3, not a callable"),
         ({"observe": lambda t, m, a: {"kappa": a}}, "observe returns 'kappa', which is the name of an axis"),
         ({"observe": lambda t, m, a: {"time": t}}, "observe returns 'time'"),
         ({"observe": lambda t, m, a: {"a/b": t}}, "observe returns 'a/b'"),
+        ({"observe": lambda t, m, a: {"a": {"b": t}, "a.b": t}}, "observe returns 'a.b' twice"),
+        ({"observe": lambda t, m, a: {"x": m.x, "x_0": t}}, "observe returns 'x', whose dimension is 'x_0'"),
+        ({"axes": {"x_0": [1.0]}, "build": lambda key, x_0: toy.build(key, kappa=x_0)}, "whose dimension is 'x_0'"),
         ({"observe": lambda t, m, a: {}}, "holds no array"),
         ({"mesh": 3}, "mesh is 3"),
         ({"executor": 3}, "executor is 3"),
