@@ -21,7 +21,7 @@ from gradflow.descent.lanes import LaneKernel
 from gradflow.descent.results import Results
 from gradflow.descent.solve import STALLED
 from gradflow.errors import FlowError, FlowWarning, Interrupted, is_traced, whole_number
-from gradflow.problem import Members, split_members
+from gradflow.problem import Members, on_host, split_members
 from gradflow.progress import bar, no_bar
 from gradflow.trajectory import Trajectory, is_successful
 
@@ -121,9 +121,7 @@ def gradient_descent_ensemble(
 
 def _on_host(members: Members) -> Members:
     """Return the members as NumPy arrays, which on a CPU are the same memory."""
-    params: list[Any] = [np.asarray(x) for x in members.params]
-    frozen: list[Any] = [np.asarray(x) for x in members.frozen]
-    return dataclasses.replace(members, params=params, frozen=frozen)
+    return dataclasses.replace(members, params=[*map(on_host, members.params)], frozen=[*map(on_host, members.frozen)])
 
 
 def _first_args(members: Members) -> PyTree:

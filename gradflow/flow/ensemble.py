@@ -156,9 +156,7 @@ def _lanes(kernel: kernels.Kernel, members: Members, devices: Any) -> int:
     return min(1 << (int(fitting).bit_length() - 1), MOST_LANES, max(wanted, 1))
 
 
-def _assemble(
-    members: Members, kernel: kernels.Kernel, held: pool.Held, gathered: pool.Gathered
-) -> Trajectory:
+def _assemble(members: Members, kernel: kernels.Kernel, held: pool.Held, gathered: pool.Gathered) -> Trajectory:
     params, t, observed, valid, codes, stats = jax.tree.map(
         jnp.asarray, (gathered.params, gathered.t, gathered.observed, gathered.valid, gathered.result, gathered.stats)
     )

@@ -75,9 +75,10 @@ def gradient_flow(
         progress: show a bar (log time for long horizons).
 
     Returns:
-        The trajectory. `stats` counts steps and gradients of the loss; with "auto" and "chebyshev" it also says what was
-        chosen and why: `num_chebyshev_steps`, `num_switches`, `stiff_since` (time of the first change to the Chebyshev
-        method, infinite if there was none) and `stiffness` (largest spectral radius of the Hessian that was seen).
+        The trajectory. `stats` counts steps and gradients of the loss; with "auto" and "chebyshev" it also says what
+        was chosen and why: `num_chebyshev_steps`, `num_switches`, `stiff_since` (time of the first change to the
+        Chebyshev method, infinite if there was none) and `stiffness` (largest spectral radius of the Hessian that was
+        seen).
 
     Raises:
         FlowError: if an argument cannot be used, or the run fails and `throw` is True.

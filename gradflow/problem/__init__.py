@@ -5,6 +5,7 @@ numbers never recompile.
 """
 
 from gradflow.problem.members import Members as Members
+from gradflow.problem.members import on_host as on_host
 from gradflow.problem.members import split_members as split_members
 from gradflow.problem.split import Problem as Problem
 from gradflow.problem.split import Structure as Structure

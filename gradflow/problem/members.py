@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from gradflow.errors import FlowError, is_traced, leaf_name, shown
-from gradflow.problem.split import Structure, check_finite, split
+from gradflow.problem.split import Structure, check_finite, split, warn_x64
 from gradflow.types import Number
 
 
@@ -88,11 +88,14 @@ def split_members(loss: Any, models: PyTree, args: PyTree, trainable: PyTree | N
     Raises:
         FlowError: if sizes differ along the member axis, there is none, or a member cannot be used; see `split`.
     """
+    axes = _leaf_axes(in_axes, (models, args))
     args = jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, float) else leaf, args)
     paths, treedef = jax.tree_util.tree_flatten_with_path((models, args))
-    axes = _leaf_axes(in_axes, (models, args))
     names = [("model" if path[0].idx == 0 else "args") + leaf_name(path[1:]) for path, _ in paths]
-    leaves = [_member_first(name, leaf, axis) for name, (_, leaf), axis in zip(names, paths, axes, strict=True)]
+    leaves = [
+        _in_jax_dtype(name, _member_first(name, leaf, axis))
+        for name, (_, leaf), axis in zip(names, paths, axes, strict=True)
+    ]
     is_array = [_is_array(leaf) for leaf in leaves]
     batched = [array and axis is not None for array, axis in zip(is_array, axes, strict=True)]
     count = _count(names, leaves, batched)
@@ -159,6 +162,21 @@ def _member_first(name: str, leaf: Any, axis: int | None) -> Any:
     return jnp.moveaxis(leaf, axis, 0) if isinstance(leaf, jax.Array) else np.moveaxis(leaf, axis, 0)
 
 
+def _in_jax_dtype(name: str, leaf: Any) -> Any:
+    """Return a NumPy array in the dtype that JAX would give it."""
+    if not isinstance(leaf, np.ndarray | np.generic):
+        return leaf
+    dtype = jax.dtypes.canonicalize_dtype(leaf.dtype)
+    if dtype != leaf.dtype and leaf.dtype == np.float64:
+        warn_x64(name)
+    return leaf.astype(dtype, copy=False) if isinstance(leaf, np.ndarray) else leaf.astype(dtype)
+
+
+def on_host(x: Any) -> Any:
+    """Return an array as NumPy's; random keys, which NumPy does not know, as they are."""
+    return x if jnp.issubdtype(x.dtype, jax.dtypes.extended) else np.asarray(x)
+
+
 def _count(names: list[str], leaves: list, batched: list[bool]) -> int:
     sizes = {name: leaf.shape[0] for name, leaf, flag in zip(names, leaves, batched, strict=True) if flag}
     if not sizes:
@@ -191,7 +209,7 @@ def _structure(loss, treedef, leaves, is_array, batched, trainable) -> Structure
         return []
 
     shapes = [
-        jax.ShapeDtypeStruct(leaf.shape[1:] if flag else leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype))
+        jax.ShapeDtypeStruct(leaf.shape[1:] if flag else leaf.shape, leaf.dtype)
         for leaf, array, flag in zip(leaves, is_array, batched, strict=True)
         if array
     ]

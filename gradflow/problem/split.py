@@ -184,7 +184,7 @@ def _as_array(leaf: Any, path: tuple) -> Array:
     if isinstance(leaf, jax.Array):
         return leaf
     if leaf.dtype == np.float64 and not jax.config.read("jax_enable_x64"):
-        _warn_x64(_name(path))
+        warn_x64(_name(path))
     return jnp.asarray(leaf)
 
 
@@ -193,7 +193,8 @@ def _warn_once(message: str) -> None:
     warnings.warn(message, FlowWarning, stacklevel=6)
 
 
-def _warn_x64(name: str) -> None:
+def warn_x64(name: str) -> None:
+    """Say once that an array loses half of its digits."""
     _warn_once(
         f"{name} is float64 but JAX's 64-bit mode is off, so it is rounded to float32; "
         'enable it with jax.config.update("jax_enable_x64", True) before the first computation'

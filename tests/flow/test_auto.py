@@ -99,7 +99,10 @@ def test_gradients_are_the_budget_of_max_steps():
     assert int(run.stats["num_gradients"]) <= 6 * 100 + 1100  # one step of the most stages may come on top
 
 
-@pytest.mark.parametrize("adjoint", [None, diffrax.ForwardMode(), diffrax.DirectAdjoint()])
+OTHERS = [pytest.param(adjoint, marks=pytest.mark.slow) for adjoint in (diffrax.ForwardMode(), diffrax.DirectAdjoint())]
+
+
+@pytest.mark.parametrize("adjoint", [None, *OTHERS])
 def test_derivatives_through_both_methods(adjoint):
     def end(start):
         options = dict(t1=3.0, rtol=1e-8, adjoint=adjoint, max_steps=2000)

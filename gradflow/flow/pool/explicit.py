@@ -18,7 +18,6 @@ from gradflow.flow.solvers.auto import after_explicit, seen_stiffness
 from gradflow.flow.solvers.explicit import interpolated, unrolled_error, unrolled_stages
 from gradflow.types import RESULTS
 
-
 GRADIENTS = len(Tsit5.tableau.c)  # of an attempt of `Auto`; other methods count their steps
 
 
