@@ -72,7 +72,7 @@ def spread(
     for job in range(count):
         jobs.put(job)
     stopped = threading.Event()
-    settings = _settings()
+    settings = settings_here()
 
     def serve(device: Any) -> None:
         with settings():
@@ -116,7 +116,7 @@ def _collect(result: tuple[int, Any, BaseException | None], collect: Callable[[i
     collect(job, value)
 
 
-def _settings() -> Callable[[], contextlib.AbstractContextManager]:
+def settings_here() -> Callable[[], contextlib.AbstractContextManager]:
     """Return a context that gives another thread this one's settings of JAX."""
     config: Any = jax.config
     x64, device = config.jax_enable_x64, config.jax_default_device

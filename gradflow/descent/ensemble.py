@@ -1,7 +1,6 @@
 """`gradient_descent_ensemble`: many descents at once, each with its own numbers and its own end."""
 
 import dataclasses
-import os
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -20,6 +19,7 @@ from gradflow.descent.kernel import Inputs, Kernel
 from gradflow.descent.lanes import LaneKernel
 from gradflow.descent.results import Results
 from gradflow.descent.solve import STALLED
+from gradflow.devices import cores
 from gradflow.errors import FlowError, FlowWarning, Interrupted, is_traced, whole_number
 from gradflow.problem import Members, on_host, split_members
 from gradflow.progress import bar, no_bar
@@ -149,7 +149,7 @@ def _threads(threads: int | None) -> int:
         return whole_number("threads", threads)
     if jax.default_backend() != "cpu":
         return 1
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores()
 
 
 def _lanes(lanes: int | None, members: Members, saved: PyTree, threads: int, *, is_pool: bool) -> int:

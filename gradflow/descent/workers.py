@@ -1,6 +1,5 @@
 """Host threads that keep one pool of lanes each: they hand it members, and write what ended."""
 
-import contextlib
 import dataclasses
 import functools
 import threading
@@ -18,11 +17,11 @@ from gradflow.descent import pool as pools
 from gradflow.descent.kernel import Inputs
 from gradflow.descent.lanes import LaneKernel
 from gradflow.descent.results import Results, code
+from gradflow.devices import WAKE_SECONDS, settings_here
 from gradflow.types import RESULTS
 
 FIRST_CALL = 500  # iterations of a thread's first call, which measures the speed
 CALL_SECONDS = 0.5  # length of later ones: how long Ctrl-C and the progress bar wait
-WAKE_SECONDS = 0.2  # how often the caller's thread looks for Ctrl-C
 FEED = 4  # members handed over at once, a lane: enough to be rare, few enough to share well among threads
 
 
@@ -125,11 +124,10 @@ class Pace:
 
 def _in_threads(count: int, queue: Queue, job: Callable[[], Any]) -> bool:
     """Run a job in several threads, under the caller's settings of JAX; return whether Ctrl-C came."""
-    config: Any = jax.config
-    x64, device = config.jax_enable_x64, config.jax_default_device
+    settings = settings_here()
 
     def configured() -> None:
-        with jax.enable_x64(x64), jax.default_device(device) if device else contextlib.nullcontext():
+        with settings():
             job()
 
     interrupted = False

@@ -22,8 +22,8 @@ from gradflow.progress import bar, no_bar
 from gradflow.trajectory import Trajectory, result_name
 from gradflow.types import RESULTS
 
-CACHE_BYTES = 2**19  # of a core's own cache that the lanes may fill
-MOST_LANES = 32
+CACHE_BYTES = 2**17  # of a core's own cache that the lanes may fill
+MOST_LANES = 64
 ACCELERATOR_LANES = 4096
 
 

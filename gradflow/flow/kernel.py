@@ -217,7 +217,7 @@ def _result(kernel, params, final, arguments, solution, state, first: bool) -> R
     if not isinstance(kernel.solver, diffrax.AbstractImplicitSolver):
         out_of_steps = code == RESULTS.max_steps_reached
         if _chooses(kernel):  # which has measured it
-            stiff = out_of_steps & solvers.held_by_stability(solution.solver_state)
+            stiff = out_of_steps & solvers.held_by_stability(solution.solver_state.choice)
         else:
             stiff = is_stiff(kernel, final, arguments, out_of_steps, state.dt)
         code = RESULTS.where(stiff, RESULTS.stiff, code)

@@ -14,7 +14,7 @@ from gradflow.flow.pool.rows import Held
 from gradflow.problem import on_host
 from gradflow.types import RESULTS
 
-MEMBERS_PER_LANE = 32  # of a block: few enough to share work evenly, enough to keep lanes full to the end
+SHARES = 4  # blocks at least, for cores to share; whatever their number is, so that it does not change results
 LARGEST_BLOCK = 4096
 OBSERVED_BYTES = 2**25  # of one block
 
@@ -49,8 +49,8 @@ def block_size(count: int, lanes: int, observed_bytes: int) -> int:
     Returns:
         The size.
     """
-    fitting = min(max(OBSERVED_BYTES // max(observed_bytes, 1), lanes), LARGEST_BLOCK)
-    wanted = min(max(count, lanes), max(lanes * MEMBERS_PER_LANE, 256))
+    fitting = min(max(OBSERVED_BYTES // max(observed_bytes, 1), lanes), max(LARGEST_BLOCK, lanes))
+    wanted = max(-(-count // SHARES), lanes)
     return min(1 << (wanted - 1).bit_length(), 1 << (fitting.bit_length() - 1))
 
 

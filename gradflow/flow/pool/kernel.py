@@ -16,12 +16,12 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from gradflow.flow.controller import FlowController
 from gradflow.flow.field import velocity
-from gradflow.flow.kernel import STABILITY_LIMIT, Arguments, Kernel, is_stiff
+from gradflow.flow.kernel import Arguments, Kernel, is_stiff
 from gradflow.flow.pool.drain import Drain, Pool, State, take
 from gradflow.flow.pool.explicit import Explicit
 from gradflow.flow.pool.rows import Held, Row, Work, first_row
 from gradflow.flow.pool.stabilised import Stabilised
-from gradflow.flow.solvers import AbstractUnrolled, Auto, count_gradients
+from gradflow.flow.solvers import Auto, count_gradients, held_by_stability
 from gradflow.problem import check_loss
 from gradflow.trajectory import blank, observed_arrays
 from gradflow.types import RESULTS, Number
@@ -92,7 +92,7 @@ def run(kernel: PoolKernel, block: Block, shared: Shared, cancelled: Callable[[]
     Returns:
         Their ends.
     """
-    state = _begin(kernel, block, shared)
+    state = _once(_begin, (kernel,), block, shared)
     solver = kernel.flow.solver
     kinds: list[Kind] = [Explicit]
     if isinstance(solver, Auto):
@@ -101,15 +101,16 @@ def run(kernel: PoolKernel, block: Block, shared: Shared, cancelled: Callable[[]
         for kind in kinds:
             if kind is kinds[0] or not bool(jnp.all(state.rows.finished)):
                 state = _drained(kernel, kind, block, shared, state, cancelled)
-    return jax.block_until_ready(_finish(kernel, block, shared, state))
+    return jax.block_until_ready(_once(_finish, (kernel,), block, shared, state))
 
 
 def _drained(
     kernel: PoolKernel, kind: Kind, block: Block, shared: Shared, state: State, cancelled: Callable[[], bool]
 ) -> State:
     """Advance every member until it has ended or asks for the other kind of lane."""
-    pool, limit, going = _vacant(kernel, kind, block, shared, state), FIRST_CALL, True
-    pool = _compile(kernel, kind, block, shared, pool)
+    pool = _once(_vacant, (kernel, kind), block, shared, state)
+    pool, more = _once(_advance, (kernel, kind), block, shared, pool, np.asarray(0, np.int32))
+    limit, going = FIRST_CALL, bool(more)
     while going and not cancelled():
         begin = time.perf_counter()
         pool, more = _advance(kernel, kind, block, shared, pool, np.asarray(limit, np.int32))
@@ -119,15 +120,18 @@ def _drained(
     return pool.state
 
 
-def _compile(kernel: PoolKernel, kind: Kind, block: Block, shared: Shared, pool: Pool) -> Pool:
-    """Compile in one thread while the others wait: JAX would let every thread compile the same kernel."""
-    key = kernel, kind, jax.tree.map(lambda x: (x.shape, x.dtype), block), next(iter(pool.index.devices()))
-    key = jax.tree.structure(key[2]), tuple(jax.tree.leaves(key[2])), *key[:2], key[3]
+def _once(function: Callable, static: tuple, block: Block, shared: Shared, *rest: Any) -> Any:
+    """Call a compiled function; its first call compiles while other threads wait, where JAX would let each compile."""
+    leaves, structure = jax.tree.flatten((block, shared))
+    config: Any = jax.config
+    place = tuple(leaves[0].devices()), config.jax_enable_x64
+    key = function, static, structure, tuple((x.shape, x.dtype) for x in leaves), place
     with _compiling:
         if key not in _compiled:
-            pool, _ = jax.block_until_ready(_advance(kernel, kind, block, shared, pool, np.asarray(0, np.int32)))
+            result = jax.block_until_ready(function(*static, block, shared, *rest))
             _compiled.add(key)
-    return pool
+            return result
+    return function(*static, block, shared, *rest)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -257,8 +261,8 @@ def _named(kernel: PoolKernel, block: Block, shared: Shared, rows: Row) -> RESUL
     def stiff(row, held):
         return is_stiff(kernel.flow, row.params, _arguments(kernel, shared, held), jnp.asarray(True), row.dt)
 
-    if isinstance(solver, Auto | AbstractUnrolled):
-        found = ~rows.choice.stabilised & (rows.stiffness * rows.dt > STABILITY_LIMIT)
+    if isinstance(solver, Auto):  # which has measured it
+        found = held_by_stability(rows.choice)
     else:
         found = lax.cond(
             out_of_steps.any(), lambda: jax.vmap(stiff)(rows, block.held), lambda: jnp.zeros_like(out_of_steps)

@@ -233,9 +233,9 @@ def stabilised_estimate(solver: Auto, m: Machine, error: PyTree) -> Estimate:
     return Estimate(error, jnp.full_like(stages, 3), m.gradients, stages**2, longest)
 
 
-def held_by_stability(state: AutoState) -> Bool[Array, ""]:
+def held_by_stability(choice: Choice) -> Bool[Array, "..."]:
     """Return whether the last steps were explicit and as long as stability lets them be."""
-    return ~state.choice.stabilised & (state.choice.evidence > 1)
+    return ~choice.stabilised & (choice.evidence > 1)
 
 
 def choice_stats(state: AutoState) -> dict[str, Array]:
