@@ -12,6 +12,7 @@ import jax
 from gradflow.errors import FlowError, shown, whole_number
 
 WAKE_SECONDS = 0.2  # how often the calling thread looks for Ctrl-C
+MAPS_USED = 0.5  # part of a process's memory maps above which compiled kernels are dropped
 
 
 def places(threads: int | None, devices: Sequence[Any] | None) -> list[Any]:
@@ -127,3 +128,17 @@ def settings_here() -> Callable[[], contextlib.AbstractContextManager]:
             yield
 
     return settings
+
+
+def release_kernels() -> None:
+    """Drop compiled kernels before the process runs out of memory maps, of which each takes hundreds on a CPU.
+
+    Linux allows a process 65,530 of them by default, and XLA crashes at the next kernel, after a hundred or two.
+    """
+    try:
+        with open("/proc/self/maps") as maps, open("/proc/sys/vm/max_map_count") as limit:
+            crowded = sum(1 for _ in maps) > MAPS_USED * int(limit.read())
+    except (OSError, ValueError):  # another system
+        return
+    if crowded:
+        jax.clear_caches()

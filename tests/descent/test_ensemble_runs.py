@@ -1,6 +1,7 @@
 """Descent ensembles: each member as alone, early ends, broken members, draws, saves and interrupts."""
 
 import _thread
+import contextlib
 import functools
 import threading
 import time
@@ -306,7 +307,7 @@ def test_the_bar_counts_members(monkeypatch):
 
     def bar(label, total):
         shown.append((label, total))
-        return workers.contextlib.nullcontext(lambda done, note: shown.append((note, done)))
+        return contextlib.nullcontext(lambda done, note: shown.append((note, done)))
 
     monkeypatch.setattr(ensemble, "bar", bar)
     run(progress=True, rates=np.where(np.arange(COUNT) == 3, 1e3, RATES))

@@ -198,6 +198,7 @@ def largest_difference(a, b):
     return max(float(jnp.abs(x - y).max()) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
 
 
+@pytest.mark.slow
 def test_stiff_flow_agrees_with_an_implicit_solver_in_both_precisions():
     times = jnp.geomspace(1.0, 1e4, 9)
     reference = solve_softmax(diffrax.Kvaerno5(), 1e-10, 1e3, softmax_start(), jnp.asarray(1e4), times).ys
@@ -238,6 +239,7 @@ def final_norm(y0, scale, solver):
     return jnp.sum(solution.ys[-1] ** 2 * jnp.array([1.0, 10.0, 100.0]))
 
 
+@pytest.mark.slow
 def test_derivatives_agree_with_differences_in_both_modes_and_under_vmap():
     y0, scale = jnp.array([0.5, -0.4, 0.3]), 1.0
     value = jax.jit(final_norm, static_argnums=2)

@@ -116,7 +116,7 @@ def test_the_order_of_members_does_not_matter(reference):
     np.testing.assert_allclose(shuffled.observed["weights"], reference.observed["weights"][order], rtol=1e-10)
 
 
-@pytest.mark.parametrize("lanes", [1, 3, 64, 80])
+@pytest.mark.parametrize("lanes", [1, 80, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 64))])
 def test_other_lanes_agree_to_ten_rtol(reference, lanes):
     other = run(lanes=lanes)
     np.testing.assert_allclose(
@@ -124,6 +124,7 @@ def test_other_lanes_agree_to_ten_rtol(reference, lanes):
     )
 
 
+@pytest.mark.slow
 def test_one_member_with_many_lanes(reference):
     single = run(member(MODELS, slice(3, 4)), lanes=64)
     np.testing.assert_allclose(single.observed["loss"][0], reference.observed["loss"][3], rtol=1e-7)
@@ -190,6 +191,7 @@ def test_horizons_and_save_times_of_their_own():
         np.testing.assert_allclose(together.observed["loss"][index], single.observed["loss"], rtol=1e-6, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_rates_of_their_own():
     rates = np.geomspace(0.1, 10.0, MEMBERS)
     together = run(lanes=8, rates={"values": rates})
@@ -216,6 +218,7 @@ def test_saves_without_observe_are_models():
     np.testing.assert_allclose(together.observed.values[:, -1], together.final.values, rtol=1e-13, atol=1e-15)
 
 
+@pytest.mark.slow
 def test_kinked_activations_end_with_codes():
     kinked = eqx.filter_vmap(
         lambda key: gf.models.ValueSoftmax.normal(key, D, N, activation=gf.activations.by_name("relu"), score_mean=0.3)
@@ -225,6 +228,7 @@ def test_kinked_activations_end_with_codes():
     assert np.isfinite(together.final.values).all()
 
 
+@pytest.mark.slow
 def test_float32():
     single = jax.tree.map(lambda x: x.astype(jnp.float32) if eqx.is_array(x) else x, (MODELS, DATA))
     together = gf.gradient_flow_ensemble(gf.losses.square, *single, t1=30.0, lanes=8)
