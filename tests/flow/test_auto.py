@@ -99,10 +99,8 @@ def test_gradients_are_the_budget_of_max_steps():
     assert int(run.stats["num_gradients"]) <= 6 * 100 + 1100  # one step of the most stages may come on top
 
 
-OTHERS = [pytest.param(adjoint, marks=pytest.mark.slow) for adjoint in (diffrax.ForwardMode(), diffrax.DirectAdjoint())]
-
-
-@pytest.mark.parametrize("adjoint", [None, *OTHERS])
+@pytest.mark.slow
+@pytest.mark.parametrize("adjoint", [None, diffrax.ForwardMode(), diffrax.DirectAdjoint()])
 def test_derivatives_through_both_methods(adjoint):
     def end(start):
         options = dict(t1=3.0, rtol=1e-8, adjoint=adjoint, max_steps=2000)
