@@ -67,10 +67,13 @@ def _captured(function: Any) -> dict[str, Any]:
         return {**bound, **_captured(function.func)}
     if isinstance(function, types.MethodType):
         return {"self": function.__self__, **_captured(function.__func__)}
-    if isinstance(function, types.FunctionType) and function.__closure__:
-        cells = zip(function.__code__.co_freevars, function.__closure__, strict=True)
-        return {name: cell.cell_contents for name, cell in cells if _is_set(cell)}
-    return {}
+    return cells(function) if isinstance(function, types.FunctionType) else {}
+
+
+def cells(function: types.FunctionType) -> dict[str, Any]:
+    """Return what a function closes over, by name, without what is not set yet."""
+    found = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    return {name: cell.cell_contents for name, cell in found if _is_set(cell)}
 
 
 def _is_set(cell: types.CellType) -> bool:

@@ -160,8 +160,7 @@ def _lanes(lanes: int | None, members: Members, saved: PyTree, threads: int, *, 
     if lanes is not None:
         return min(whole_number("lanes", lanes), members.count)
     is_cpu = jax.default_backend() == "cpu"
-    bytes_each = COPIES * sum(x[0].nbytes for x in members.params)
-    bytes_each += sum(x[0].nbytes for x, flag in zip(members.frozen, members.batched, strict=True) if flag)
+    bytes_each = COPIES * members.state_bytes + members.own_bytes
     most = max(1, (CACHE if is_cpu else LARGE_CACHE) // max(1, bytes_each))
     most = min(MOST_LANES, most) if is_cpu else most
     rows_each = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(saved))

@@ -16,10 +16,10 @@ from gradflow.flow import kernel as kernels
 from gradflow.flow import options, pool, solvers
 from gradflow.flow.events import Crossing
 from gradflow.flow.field import spread_rates
-from gradflow.flow.solve import check_callables, check_level, checkpoints, is_smooth
+from gradflow.flow.solve import build_kernel, checked_level, is_smooth
 from gradflow.problem import Members, split_members
 from gradflow.progress import bar, no_bar
-from gradflow.trajectory import Trajectory, result_name
+from gradflow.trajectory import Trajectory, is_successful, result_name
 from gradflow.types import RESULTS
 
 CACHE_BYTES = 2**17  # of a core's own cache that the lanes may fill
@@ -96,22 +96,12 @@ def gradient_flow_ensemble(
         Interrupted: on Ctrl-C, with the members that had ended in its trajectory.
     """
     members = split_members(loss, models, args, trainable, in_axes)
-    check_callables(observe, stop, event)
     t0, t1, times = options.member_times(t0, t1, ts, members.dtype, members.count)
     tolerances = options.tolerances(rtol, atol, members.dtype, kinked=not is_smooth(members.structure))
-    kernel = kernels.Kernel(
-        structure=members.structure,
-        observe=observe,
-        stop=stop,
-        crossing=event.fn if event else None,
-        direction=event.direction if event else None,
-        solver=solvers.resolve(solver, sum(x[0].size for x in members.params)),
-        adjoint=checkpoints([x[0] for x in members.params]),
-        max_steps=whole_number("max_steps", max_steps),
-        at_end=ts is None,
+    kernel = build_kernel(
+        members, observe=observe, stop=stop, event=event, solver=solver, max_steps=max_steps, at_end=ts is None
     )
-    level = options.number("event.level", event.level if event else 0.0, members.dtype, members.count)
-    check_level(level)
+    level = checked_level(event, members.dtype, members.count)
     held = pool.Held(
         [x for x, flag in zip(members.frozen, members.batched, strict=True) if flag],
         spread_rates(rates, models, members, members.count),
@@ -149,9 +139,7 @@ def _lanes(kernel: kernels.Kernel, members: Members, devices: Any) -> int:
         return min(ACCELERATOR_LANES, 1 << (members.count - 1).bit_length())
     tableau = getattr(kernel.solver, "tableau", solvers.Tsit5.tableau)
     arrays = len(tableau.b_sol) + 5  # stages, and states before, after and between
-    state = sum(x[0].nbytes for x in members.params)
-    own = sum(x[0].nbytes for x, flag in zip(members.frozen, members.batched, strict=True) if flag)
-    fitting = max(CACHE_BYTES // (arrays * state + own), 1)
+    fitting = max(CACHE_BYTES // (arrays * members.state_bytes + members.own_bytes), 1)
     wanted = 1 << (members.count - 1).bit_length()
     return min(1 << (int(fitting).bit_length() - 1), MOST_LANES, max(wanted, 1))
 
@@ -196,10 +184,9 @@ def _in_lock_step(kernel: kernels.Kernel, members: Members, held: pool.Held, t0,
 
 def _raise_failure(trajectory: Trajectory) -> None:
     """Raise one line that counts the members that failed and names the first."""
-    names = np.asarray(result_name(trajectory.result))
-    failed = np.flatnonzero((names != "successful") & (names != "event_occurred"))
+    failed = np.flatnonzero(~np.asarray(is_successful(trajectory.result)))
     if failed.size:
-        first = int(failed[0])
+        first, names = int(failed[0]), result_name(trajectory.result)
         raise FlowError(
             f"{failed.size} of {names.size} members failed, the first is member {first} with '{names[first]}' at "
             f"t = {float(trajectory.t_final[first]):.6g}: {trajectory.message[first]}",

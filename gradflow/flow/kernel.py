@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from gradflow.flow import events, solvers
 from gradflow.flow.controller import ControllerState, FlowController
 from gradflow.flow.field import guarded_velocity, velocity
+from gradflow.flow.solvers.chebyshev import norm
 from gradflow.problem import Structure, check_loss
 from gradflow.progress import bar
 from gradflow.trajectory import blank, is_successful, observed_arrays
@@ -158,7 +159,8 @@ def _end(kernel, params, arguments, numbers, solution, first: bool, chunked: boo
     totals = {}
     if _chooses(kernel):
         stats["num_gradients"] = state.gradients + (2 if first else 0)  # which choose the first step
-        totals = solvers.choice_stats(solution.solver_state)
+        chosen = solution.solver_state
+        totals = solvers.choice_stats(chosen.choice, chosen.stabilised_steps, chosen.seen)
         state = dataclasses.replace(state, gradients=jnp.zeros_like(state.gradients))  # the next chunk counts its own
     else:
         steps = jnp.asarray(solution.stats["num_steps"])
@@ -178,7 +180,7 @@ def _end(kernel, params, arguments, numbers, solution, first: bool, chunked: boo
 
 def gradient_budget(kernel: Kernel) -> int | None:
     """Return the gradients that `max_steps` stands for where steps differ in cost: those of explicit steps."""
-    return min(6 * kernel.max_steps, 2**31 - 2**20) if _chooses(kernel) else None
+    return min(solvers.EXPLICIT_GRADIENTS * kernel.max_steps, 2**31 - 2**20) if _chooses(kernel) else None
 
 
 def _chooses(kernel: Kernel) -> bool:
@@ -233,9 +235,6 @@ def is_stiff(kernel, params, arguments, out_of_steps, dt) -> Bool[Array, ""]:
 
     def field(y):
         return velocity(kernel.structure, y, arguments.frozen, arguments.rates)
-
-    def norm(tree):
-        return jnp.sqrt(sum(jnp.sum(x**2) for x in tree))
 
     def spectral_radius():
         base, root_eps = field(params), jnp.sqrt(jnp.finfo(dt.dtype).eps)
@@ -302,7 +301,9 @@ def _steps_left(kernel: Kernel, end: End | None) -> int:
     if end is None:
         return kernel.max_steps
     left, budget = kernel.max_steps - _steps(end), gradient_budget(kernel)
-    return left if budget is None else min(left, -(-(budget - int(end.stats["num_gradients"])) // 6))
+    if budget is None:
+        return left
+    return min(left, -(-(budget - int(end.stats["num_gradients"])) // solvers.EXPLICIT_GRADIENTS))
 
 
 def _steps(end: End) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 import diffrax
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
 from gradflow import activations
 from gradflow.callables import check_callable
@@ -15,7 +15,7 @@ from gradflow.flow import kernel as kernels
 from gradflow.flow import options, solvers
 from gradflow.flow.events import Crossing
 from gradflow.flow.field import spread_rates
-from gradflow.problem import Structure, split
+from gradflow.problem import Members, Problem, Structure, split
 from gradflow.trajectory import Trajectory, result_name
 from gradflow.types import Number
 
@@ -84,25 +84,21 @@ def gradient_flow(
         FlowError: if an argument cannot be used, or the run fails and `throw` is True.
     """
     problem = split(loss, model, args, trainable)
-    check_callables(observe, stop, event)
-    _check_adjoint(adjoint)
     numbers = kernels.Numbers(
         *options.save_times(t0, t1, ts, problem.dtype),
         *options.tolerances(rtol, atol, problem.dtype, kinked=not is_smooth(problem.structure)),
     )
-    kernel = kernels.Kernel(
-        structure=problem.structure,
+    kernel = build_kernel(
+        problem,
         observe=observe,
         stop=stop,
-        crossing=event.fn if event else None,
-        direction=event.direction if event else None,
-        solver=solvers.resolve(solver, sum(x.size for x in problem.params), stage_loop(adjoint)),
-        adjoint=checkpoints(problem.params) if adjoint is None else adjoint,
-        max_steps=whole_number("max_steps", max_steps),
+        event=event,
+        solver=solver,
+        adjoint=adjoint,
+        max_steps=max_steps,
         at_end=ts is None,
     )
-    level = options.number("event.level", event.level if event else 0.0, problem.dtype)
-    check_level(level)
+    level = checked_level(event, problem.dtype)
     arguments = kernels.Arguments(problem.frozen, spread_rates(rates, model, problem), level)
     traced = is_traced((problem.params, arguments, numbers))
     if progress and not traced:
@@ -130,13 +126,59 @@ def is_smooth(structure: Structure) -> bool:
     return activations.smooth(structure.join(nothing, nothing)[0])
 
 
-def check_level(level: Number) -> None:
-    """Refuse the level of an event that is not finite."""
+def build_kernel(
+    problem: Problem | Members,
+    *,
+    observe: Callable | None,
+    stop: Callable | None,
+    event: Crossing | None,
+    solver: str | diffrax.AbstractSolver,
+    adjoint: diffrax.AbstractAdjoint | None = None,
+    max_steps: int,
+    at_end: bool,
+) -> kernels.Kernel:
+    """Check all that picks the kernel of a flow, and put it together; see `gradient_flow` for the arguments.
+
+    Args:
+        problem: one run, or the members of an ensemble.
+        observe: what is saved.
+        stop: when a run ends early.
+        event: a crossing that ends it.
+        solver: name or solver.
+        adjoint: how reverse mode goes through the solve; None for the default.
+        max_steps: of a run.
+        at_end: whether only the end is saved.
+
+    Returns:
+        The kernel.
+
+    Raises:
+        FlowError: if one of them cannot be used.
+    """
+    _check_callables(observe, stop, event)
+    _check_adjoint(adjoint)
+    return kernels.Kernel(
+        structure=problem.structure,
+        observe=observe,
+        stop=stop,
+        crossing=event.fn if event else None,
+        direction=event.direction if event else None,
+        solver=solvers.resolve(solver, problem.size, _stage_loop(adjoint)),
+        adjoint=checkpoints(problem.state_bytes) if adjoint is None else adjoint,
+        max_steps=whole_number("max_steps", max_steps),
+        at_end=at_end,
+    )
+
+
+def checked_level(event: Crossing | None, dtype: Any, members: int | None = None) -> Number:
+    """Return the level of an event, one a member of an ensemble, or 0 without one; refuse one that is not finite."""
+    level = options.number("event.level", event.level if event else 0.0, dtype, members)
     if not is_traced(level) and not np.isfinite(level).all():
         raise FlowError(f"event.level is {shown(np.asarray(level).tolist())}: it must be finite")
+    return level
 
 
-def check_callables(observe: Callable | None, stop: Callable | None, event: Crossing | None) -> None:
+def _check_callables(observe: Callable | None, stop: Callable | None, event: Crossing | None) -> None:
     """Refuse what cannot be called along a run."""
     if not isinstance(event, Crossing | None):
         raise FlowError(f"event is {shown(event)}: give gradflow.Crossing(fn, level)")
@@ -154,19 +196,19 @@ def _check_adjoint(adjoint: diffrax.AbstractAdjoint | None) -> None:
         raise FlowError(f"adjoint is {shown(adjoint)}: give a Diffrax adjoint such as diffrax.ForwardMode()")
 
 
-def stage_loop(adjoint: diffrax.AbstractAdjoint | None) -> solvers.Loop:
+def _stage_loop(adjoint: diffrax.AbstractAdjoint | None) -> solvers.Loop:
     """Return the kind of the loops inside a step that an adjoint can differentiate."""
     if adjoint is None or isinstance(adjoint, diffrax.RecursiveCheckpointAdjoint):
         return "checkpointed"
     return "lax" if isinstance(adjoint, diffrax.ForwardMode) else "bounded"
 
 
-def checkpoints(params: list[Array]) -> diffrax.AbstractAdjoint:
+def checkpoints(state_bytes: int) -> diffrax.AbstractAdjoint:
     """Return the adjoint that keeps as many states as fit; Diffrax's own count looks at `max_steps` alone.
 
     A state is the parameters and their velocity.
     """
-    fitting = CHECKPOINT_BYTES // sum(2 * x.nbytes for x in params)
+    fitting = CHECKPOINT_BYTES // (2 * state_bytes)
     return diffrax.RecursiveCheckpointAdjoint(checkpoints=min(max(fitting, 16), 1024))
 
 

@@ -38,6 +38,24 @@ class Members:
         return np.dtype(self.params[0].dtype)
 
     @property
+    def size(self) -> int:
+        """Moving parameters of one member."""
+        return sum(x.size for x in self.params) // self.count
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the moving arrays of one member."""
+        return sum(x.size * x.dtype.itemsize for x in self.params) // self.count
+
+    @property
+    def own_bytes(self) -> int:
+        """Bytes of the fixed arrays that each member has for itself."""
+        return (
+            sum(x.size * x.dtype.itemsize for x, flag in zip(self.frozen, self.batched, strict=True) if flag)
+            // self.count
+        )
+
+    @property
     def axes(self) -> list[int | None]:
         """Axis of each fixed array, as `jax.vmap` takes it."""
         return [0 if flag else None for flag in self.batched]

@@ -87,6 +87,16 @@ class Problem:
         return self.structure.join(params, repeated)[0]
 
     @property
+    def size(self) -> int:
+        """Number of moving parameters."""
+        return sum(x.size for x in self.params)
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the moving arrays."""
+        return sum(x.size * x.dtype.itemsize for x in self.params)
+
+    @property
     def dtype(self) -> np.dtype:
         """Data type of the moving arrays."""
         return self.params[0].dtype

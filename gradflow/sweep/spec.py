@@ -15,6 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from gradflow.callables import cells
+
 LONGEST_LIST = 1000
 WRITTEN = (
     "__init__",
@@ -143,7 +145,7 @@ def _function(function: types.FunctionType, seen: set[int]) -> dict[str, Any]:
         return {"function": function.__qualname__}
     seen.add(id(function))
     code = function.__code__
-    reached = _globals(function) | _cells(function)
+    reached = _globals(function) | cells(function)
     defaults = [function.__defaults__, function.__kwdefaults__]
     return {
         "function": function.__qualname__,
@@ -166,19 +168,6 @@ def _program(code: types.CodeType) -> list:
     sets = [repr(sorted(map(repr, item))) for item in code.co_consts if isinstance(item, frozenset)]
     kept = [text for text, item in zip(constants, code.co_consts, strict=True) if not isinstance(item, frozenset)]
     return [code.co_code.hex(), list(code.co_names), list(code.co_varnames), kept, sets]
-
-
-def _cells(function: types.FunctionType) -> dict[str, Any]:
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    return {name: cell.cell_contents for name, cell in cells if _is_set(cell)}
-
-
-def _is_set(cell: types.CellType) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:
-        return False
-    return True
 
 
 def _globals(function: types.FunctionType) -> dict[str, Any]:

@@ -13,12 +13,10 @@ from jaxtyping import Array, Float, PyTree
 from gradflow.flow.controller import ControllerState, FlowController
 from gradflow.flow.kernel import Arguments
 from gradflow.flow.pool.rows import Held, Row, Taken, Work, clipped, failed, select, started
-from gradflow.flow.solvers import AbstractUnrolled, Auto, Tsit5
+from gradflow.flow.solvers import EXPLICIT_GRADIENTS, AbstractUnrolled, Auto, Tsit5
 from gradflow.flow.solvers.auto import after_explicit, seen_stiffness
 from gradflow.flow.solvers.explicit import interpolated, unrolled_error, unrolled_stages
 from gradflow.types import RESULTS
-
-GRADIENTS = len(Tsit5.tableau.c)  # of an attempt of `Auto`; other methods count their steps
 
 
 class Lane(NamedTuple):
@@ -98,7 +96,7 @@ class Explicit:
             dt=jnp.where(live, controller_state.dt, row.dt),
             steps=row.steps + live,
             accepted=row.accepted + moved,
-            gradients=row.gradients + live * GRADIENTS,
+            gradients=row.gradients + live * EXPLICIT_GRADIENTS,  # of `Auto`; for other methods the steps are counted
             stiffness=jnp.where(live, jnp.maximum(row.stiffness, seen), row.stiffness),
             choice=select(moved, choice, row.choice),
         )

@@ -21,7 +21,7 @@ from gradflow.flow.pool.drain import Drain, Pool, State, take
 from gradflow.flow.pool.explicit import Explicit
 from gradflow.flow.pool.rows import Held, Row, Work, first_row
 from gradflow.flow.pool.stabilised import Stabilised
-from gradflow.flow.solvers import Auto, count_gradients, held_by_stability
+from gradflow.flow.solvers import Auto, choice_stats, count_gradients, held_by_stability
 from gradflow.problem import check_loss
 from gradflow.trajectory import blank, observed_arrays
 from gradflow.types import RESULTS, Number
@@ -194,10 +194,9 @@ def _room(kernel: PoolKernel, block: Block, shared: Shared) -> PyTree[Array]:
 
 def saved_bytes(kernel: PoolKernel, block: Block, shared: Shared) -> int:
     """Return the bytes that one member saves along the way."""
-    one = block._replace(
-        params=[x[:1] for x in block.params], held=jax.tree.map(lambda x: x[:1], block.held), t0=block.t0[:1]
-    )
-    room = jax.eval_shape(lambda: _room(kernel, one, shared))
+    arrays = block.params, block.held, block.t0
+    params, held, t0 = jax.tree.map(lambda x: jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype), arrays)
+    room = jax.eval_shape(functools.partial(_room, kernel), Block(params, held, t0, block.count), shared)
     return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(room)) // 2  # the last row is no member's
 
 
@@ -221,13 +220,8 @@ def _finish(kernel: PoolKernel, block: Block, shared: Shared, state: State) -> B
         "num_gradients": count_gradients(kernel.flow.solver, rows.steps),
     }
     if isinstance(kernel.flow.solver, Auto):
-        stats |= {
-            "num_gradients": rows.gradients,
-            "num_chebyshev_steps": rows.stabilised_steps,
-            "num_switches": rows.choice.switches,
-            "stiff_since": rows.choice.since,
-            "stiffness": rows.stiffness,
-        }
+        stats["num_gradients"] = rows.gradients
+        stats |= choice_stats(rows.choice, rows.stabilised_steps, rows.stiffness)
     ended = jax.vmap(lambda finished, code: RESULTS.where(finished, code, RESULTS.interrupted))
     result = _named(kernel, block, shared, rows._replace(result=ended(rows.finished, rows.result)))
     return BlockEnd(rows.params, rows.t, observed, valid, result, stats, state.work)

@@ -1,5 +1,6 @@
 """Solvers made for gradient flows: explicit steps written out, a stabilised method for stiff flows, and the choice."""
 
+from gradflow.flow.solvers.auto import EXPLICIT_GRADIENTS as EXPLICIT_GRADIENTS
 from gradflow.flow.solvers.auto import Auto as Auto
 from gradflow.flow.solvers.auto import choice_stats as choice_stats
 from gradflow.flow.solvers.auto import held_by_stability as held_by_stability

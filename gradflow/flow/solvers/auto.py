@@ -15,7 +15,8 @@ from gradflow.flow.solvers.explicit import Tsit5, stacked_dense, unrolled_error,
 
 AT_THE_LIMIT = 0.75 * Tsit5.reach  # step size times stiffness above which stability holds the explicit step
 PATIENCE = 12.0  # steps at the limit before the first change; doubled by each change back
-EXPLICIT_COST = 6 / Tsit5.reach  # gradients for a time of 1 / radius, at the limit
+EXPLICIT_GRADIENTS = len(Tsit5.tableau.c)  # of an explicit step
+EXPLICIT_COST = EXPLICIT_GRADIENTS / Tsit5.reach  # gradients for a time of 1 / radius, at the limit
 TRIAL = 5  # stabilised steps in a row that must have cost more before a change back
 
 
@@ -206,7 +207,7 @@ class Auto(diffrax.AbstractAdaptiveSolver):
             stiff=state.stiff._replace(slope=stages[-1], age=jnp.full_like(state.stiff.age, chebyshev.REFRESH)),
             seen=jnp.maximum(state.seen, seen),
         )
-        one, cost = jnp.ones_like(dt), jnp.asarray(len(stages) - 1, jnp.int32)
+        one, cost = jnp.ones_like(dt), jnp.asarray(EXPLICIT_GRADIENTS, jnp.int32)
         estimate = Estimate(error, 5 * one, cost, one, jnp.inf * one)
         return points[-1], estimate, saved, after
 
@@ -238,13 +239,13 @@ def held_by_stability(choice: Choice) -> Bool[Array, "..."]:
     return ~choice.stabilised & (choice.evidence > 1)
 
 
-def choice_stats(state: AutoState) -> dict[str, Array]:
-    """Return what a run chose and why, as the entries of `Trajectory.stats`."""
+def choice_stats(choice: Choice, stabilised_steps, stiffness) -> dict[str, Array]:
+    """Return what runs chose and why, as the entries of `Trajectory.stats`."""
     return {
-        "num_chebyshev_steps": state.stabilised_steps,
-        "num_switches": state.choice.switches,
-        "stiff_since": state.choice.since,
-        "stiffness": state.seen,
+        "num_chebyshev_steps": stabilised_steps,
+        "num_switches": choice.switches,
+        "stiff_since": choice.since,
+        "stiffness": stiffness,
     }
 
 
