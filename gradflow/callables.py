@@ -3,6 +3,7 @@
 import functools
 import types
 import warnings
+from collections.abc import Hashable
 from typing import Any
 
 import equinox as eqx
@@ -74,6 +75,58 @@ def cells(function: types.FunctionType) -> dict[str, Any]:
     """Return what a function closes over, by name, without what is not set yet."""
     found = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     return {name: cell.cell_contents for name, cell in found if _is_set(cell)}
+
+
+def essence(value: Any) -> Hashable:
+    """Return what a function is: its code and all that it carries, so that one made anew is known again.
+
+    Two functions of equal essence do the same. Arrays and other values that cannot be hashed are themselves alone:
+    functions that close over different ones are different, even where the values are equal.
+
+    Args:
+        value: a function, or what one carries.
+
+    Returns:
+        Something to compare and to hash; it keeps what it stands for alive.
+    """
+    return _essence(value, ())
+
+
+def _essence(value: Any, inside: tuple[Any, ...]) -> Hashable:
+    if any(value is outer for outer in inside):
+        return "itself", next(i for i, outer in enumerate(inside) if outer is value)
+    inside = (*inside, value)
+    if isinstance(value, types.FunctionType):
+        carried = (value.__defaults__, value.__kwdefaults__, cells(value), vars(value))
+        return value.__code__, _Itself(value.__globals__), *(_essence(part, inside) for part in carried)
+    if isinstance(value, types.MethodType):
+        return types.MethodType, _essence(value.__func__, inside), _essence(value.__self__, inside)
+    if isinstance(value, functools.partial):
+        return functools.partial, *(_essence(part, inside) for part in (value.func, value.args, value.keywords))
+    if isinstance(value, dict):
+        return dict, *((key, _essence(part, inside)) for key, part in value.items())
+    if isinstance(value, tuple):
+        return type(value), *(_essence(part, inside) for part in value)
+    if isinstance(value, float):
+        return float, value.hex()  # tells 0.0 from -0.0
+    try:
+        hash(value)
+    except TypeError:
+        return _Itself(value)
+    return type(value), value  # by type as well: 1 and True are equal
+
+
+class _Itself:
+    """Equal to what stands for the same object only."""
+
+    def __init__(self, value: Any):
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Itself) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
 
 
 def _is_set(cell: types.CellType) -> bool:

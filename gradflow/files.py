@@ -78,26 +78,14 @@ def locked(path: Path, argument: str) -> Iterator[None]:
     Raises:
         FlowError: if another run holds it.
     """
-    try:
-        import fcntl
-
-        descriptor = os.open(path, os.O_RDONLY)
-    except ImportError:
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(_lock(path, alone=True, wait=False))
+        except BlockingIOError:
+            raise FlowError(
+                f"{argument} is {str(path)!r}, which another run is writing to: wait for it or choose another folder"
+            ) from None
         yield
-        return
-    try:
-        # Some network disks have no locks either.
-        with contextlib.suppress(OSError):
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise FlowError(
-                    f"{argument} is {str(path)!r}, which another run is writing to: wait for it or choose another "
-                    "folder"
-                ) from None
-        yield
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -111,16 +99,26 @@ def turn(path: Path, *, alone: bool) -> Iterator[None]:
     Yields:
         Nothing.
     """
+    with _lock(path, alone=alone, wait=True):
+        yield
+
+
+@contextlib.contextmanager
+def _lock(path: Path, *, alone: bool, wait: bool) -> Iterator[None]:
+    """Hold a lock on a folder, or nothing where the system or the disk has none; BlockingIOError if it is taken."""
     try:
         import fcntl
-
-        descriptor = os.open(path, os.O_RDONLY)
     except ImportError:
         yield
         return
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        try:
+            fcntl.flock(descriptor, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise
+        except OSError:  # a network disk
+            pass
         yield
     finally:
         os.close(descriptor)

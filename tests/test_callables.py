@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 import gradflow as gf
-from gradflow.callables import REMADE_LIMIT, check_callable
+from gradflow.callables import REMADE_LIMIT, check_callable, essence
 
 
 def plain(model, args):
@@ -134,3 +134,42 @@ def test_a_method_of_an_object_with_arrays():
 def test_not_callable():
     with pytest.raises(gf.FlowError, match="stop is 3, not a callable"):
         check_callable("stop", 3)
+
+
+def made(scale, power=2, *, offset=0.0):
+    """Functions of one definition, recursive ones among them."""
+
+    def loss(model, args, shift=offset):
+        return scale * model**power + shift if args else loss(model, True)
+
+    return loss
+
+
+SAME = [
+    (plain, plain),
+    (made(2.0), made(2.0)),
+    (functools.partial(made(plain), args=(1, (made(1),))), functools.partial(made(plain), args=(1, (made(1),)))),
+    (Holder.loss, Holder.loss),
+]
+OTHER = [
+    (made(2.0), made(3.0)),
+    (made(2.0), made(2)),
+    (made(0.0), made(-0.0)),
+    (made(2.0), made(2.0, 3)),
+    (made(2.0), made(2.0, offset=1.0)),
+    (made(made(1.0)), made(made(2.0))),
+    (made(jnp.ones(2)), made(jnp.ones(2))),
+    (Holder().loss, Holder().loss),
+    (functools.partial(weighted, 2.0), functools.partial(weighted, 3.0)),
+    (functools.partial(plain, args=1), functools.partial(plain, args=True)),
+]
+
+
+@pytest.mark.parametrize(("one", "two"), SAME)
+def test_functions_that_do_the_same_have_one_essence(one, two):
+    assert essence(one) == essence(two) and hash(essence(one)) == hash(essence(two))
+
+
+@pytest.mark.parametrize(("one", "two"), OTHER)
+def test_functions_that_may_differ_have_their_own(one, two):
+    assert essence(one) != essence(two) and essence(one) == essence(one)

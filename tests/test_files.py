@@ -48,6 +48,15 @@ def test_a_lock_is_held_once_and_goes_with_its_holder(tmp_path):
         assert tmp_path.exists()
 
 
+def test_many_take_their_turn_but_one_alone_waits(tmp_path):
+    with files.turn(tmp_path, alone=False), files.turn(tmp_path, alone=False):
+        with pytest.raises(FlowError, match="another run"), files.locked(tmp_path, "store"):
+            pass
+    with files.turn(tmp_path, alone=True), pytest.raises(FlowError, match="another run"):
+        with files.locked(tmp_path, "store"):
+            pass
+
+
 def test_folders_are_made_or_refused(tmp_path):
     files.make(tmp_path / "a" / "b", "--out")
     assert (tmp_path / "a" / "b").is_dir()

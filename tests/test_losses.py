@@ -182,11 +182,11 @@ def test_bad_data_is_named(loss, args, message):
 
 
 def test_checks_leave_legal_data_and_tracers_alone():
-    losses.logistic.check(with_data(y=np.ones(7)))  # one class only
-    losses.square.check(with_data(y=MARGINS))
+    assert losses.logistic.check(with_data(y=np.ones(7))) is None  # one class only
+    assert losses.square.check(with_data(y=MARGINS)) is None
     for dtype in (jnp.float32, jnp.bfloat16):
-        losses.kl.check(jax.nn.softmax(jnp.linspace(0, 3, 100)).astype(dtype))
-    jax.jit(lambda data: losses.logistic.check(data))(with_data(y=0 * LABELS))
+        assert losses.kl.check(jax.nn.softmax(jnp.linspace(0, 3, 100)).astype(dtype)) is None
+    assert jax.jit(lambda data: losses.logistic.check(data))(with_data(y=0 * LABELS)) is None
 
 
 def test_an_own_loss_can_carry_a_check():

@@ -12,7 +12,7 @@ PIECES = ("sweep", "homogeneous", "stiff_sweep", "stiff_flow", "network", "memor
 
 
 def measure(pieces: Sequence[str], quick: bool = False) -> None:
-    """Measure pieces one after the other, store each as soon as it is done, and print one table.
+    """Measure pieces one after the other, store each line as soon as it is there, and print one table.
 
     Args:
         pieces: names out of `PIECES`.
@@ -26,8 +26,8 @@ def measure(pieces: Sequence[str], quick: bool = False) -> None:
     jax.config.update("jax_enable_x64", True)
     description, rows = describe(), []
     for piece in pieces:
-        found = importlib.import_module(f"benchmarks.engine.{piece}").run(quick)
-        store(found, description, quick)
-        rows += found
+        for row in importlib.import_module(f"benchmarks.engine.{piece}").run(quick):
+            rows.append(row)
+            store(rows, description, quick)
     wide = None if sys.stdout.isatty() else 240  # a file has no width
     Console(width=wide).print(table(rows, description))

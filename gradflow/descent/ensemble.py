@@ -2,7 +2,7 @@
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -19,9 +19,10 @@ from gradflow.descent.kernel import Inputs, Kernel
 from gradflow.descent.lanes import LaneKernel
 from gradflow.descent.results import Results
 from gradflow.descent.solve import STALLED
-from gradflow.devices import cores
+from gradflow.devices import places
 from gradflow.errors import FlowError, FlowWarning, Interrupted, is_traced, whole_number
 from gradflow.problem import Members, on_host, split_members
+from gradflow.problem.room import make_room
 from gradflow.progress import bar, no_bar
 from gradflow.trajectory import Trajectory, is_successful
 
@@ -50,6 +51,7 @@ def gradient_descent_ensemble(
     stop: Callable | None = None,
     lanes: int | None = None,
     threads: int | None = None,
+    devices: Sequence[Any] | None = None,
     throw: bool = False,
     progress: bool = False,
 ) -> Trajectory:
@@ -79,7 +81,8 @@ def gradient_descent_ensemble(
             start and after every update; asking for the loss costs nothing, since the next gradient needs it too.
         lanes: members in one kernel at a time. None: as many as fit the cache of a core. At a fixed number the results
             are the same bit for bit, in whatever order the members come.
-        threads: host threads, each with its own lanes. None: all cores of the CPU, one for an accelerator.
+        threads: host threads, each with its own lanes, on a CPU. None: one a core.
+        devices: JAX devices, independent lanes on each. None: all local devices.
         throw: raise a `FlowError` that carries the trajectory when a member fails.
         progress: show a bar.
 
@@ -103,13 +106,14 @@ def gradient_descent_ensemble(
     optimizer, names, numbers = member_optimizer(optimizer, hyperparameters, members.count, members.dtype)
     kernel = LaneKernel(Kernel(members.structure, optimizer, observe, batches, names), stop)
     own, shared = _inputs(members, save_at, _keys(batches, key, members.count), numbers)
-    threads = _threads(threads)
+    where = places(threads, devices)
+    make_room()
     work = workers.Work(kernel, members.params, own, shared, steps, lanes=1)
     saved = work.saved_shapes()
-    work = dataclasses.replace(work, lanes=_lanes(lanes, members, saved, threads, is_pool=stop is not None))
+    work = dataclasses.replace(work, lanes=_lanes(lanes, members, saved, where, is_pool=stop is not None))
     results = Results.allocate(members.params, saved, save_at)
     with bar("descents", total=members.count) if progress else no_bar() as show:
-        efficiency, interrupted = workers.run(work, results, threads, show)
+        efficiency, interrupted = workers.run(work, results, where, show)
     trajectory = results.trajectory(members, observe, efficiency)
     if interrupted:
         raise Interrupted(trajectory)
@@ -144,28 +148,20 @@ def _keys(batches: Any, key: Any, count: int) -> Key[Array, " M"] | None:
     return key if key.ndim else jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(count))
 
 
-def _threads(threads: int | None) -> int:
-    if threads is not None:
-        return whole_number("threads", threads)
-    if jax.default_backend() != "cpu":
-        return 1
-    return cores()
-
-
-def _lanes(lanes: int | None, members: Members, saved: PyTree, threads: int, *, is_pool: bool) -> int:
-    """Return how many members a kernel holds: those that fit the cache, spread evenly over the threads.
+def _lanes(lanes: int | None, members: Members, saved: PyTree, where: Sequence[Any], *, is_pool: bool) -> int:
+    """Return how many members a kernel holds: those that fit the cache, spread evenly over the places.
 
     A pool needs several members a lane to fill the lanes of those that stop early.
     """
     if lanes is not None:
         return min(whole_number("lanes", lanes), members.count)
-    is_cpu = jax.default_backend() == "cpu"
+    is_cpu = where[0].platform == "cpu"
     bytes_each = COPIES * members.state_bytes + members.own_bytes
     most = max(1, (CACHE if is_cpu else LARGE_CACHE) // max(1, bytes_each))
     most = min(MOST_LANES, most) if is_cpu else most
     rows_each = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(saved))
     most = min(most, max(FEW_LANES, ROWS // max(1, rows_each)))
-    share = -(-members.count // threads)
+    share = -(-members.count // len(where))
     if is_pool:
         return max(1, min(most, max(share // 8, min(FEW_LANES, share))))
     return -(-share // -(-share // most))

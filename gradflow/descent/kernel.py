@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from gradflow.descent.hyperparameters import build
 from gradflow.problem import Structure, check_loss
+from gradflow.problem.room import note_kernel
 from gradflow.trajectory import observed_arrays
 
 
@@ -74,6 +75,7 @@ class Proposal(NamedTuple):
 @functools.partial(jax.jit, static_argnums=0)
 def start(kernel: Kernel, params: list[Array], inputs: Inputs) -> State:
     """Initialise the optimiser and allocate the rows to save."""
+    note_kernel()
     check_loss(kernel.structure, params, inputs.frozen)
     zero = jnp.zeros((), inputs.save_at.dtype)
     rows = jax.eval_shape(lambda: observe_at(kernel, zero, params, inputs))
@@ -154,14 +156,28 @@ def _save(kernel: Kernel, state: State, inputs: Inputs) -> State:
 
 
 def propose(kernel: Kernel, state: State, inputs: Inputs) -> Proposal:
-    """Evaluate loss and gradient, and ask the optimiser, which sees the model as `equinox.filter` leaves it."""
+    """Evaluate loss and gradient, and ask the optimiser, which sees the model as `equinox.filter` leaves it.
+
+    Beside what Optax hands to a line search, a transformation with extra arguments may take the whole `model` and the
+    data of the step, `args`.
+
+    Args:
+        kernel: structure of the run.
+        state: where it is.
+        inputs: data, save steps and key.
+
+    Returns:
+        Loss, gradient and updates there.
+    """
     loss = _loss_at(kernel, state.step, inputs)
     value, slopes = jax.value_and_grad(loss)(state.params)
     gradient = kernel.structure.moving(slopes)
     optimizer = kernel.transformation(inputs)
     extra = {}
     if isinstance(optimizer, optax.GradientTransformationExtraArgs):
+        model, args = _problem_at(kernel, state.params, state.step, inputs)
         extra = {"value": value, "grad": gradient, "value_fn": lambda model: loss(jax.tree.leaves(model))}
+        extra |= {"model": model, "args": args}
         extra = _accepted(optimizer.update, extra)
     params = kernel.structure.moving(state.params)
     updates, optimizer_state = optimizer.update(gradient, state.optimizer, params, **extra)
@@ -186,10 +202,15 @@ def _loss_at(kernel: Kernel, step, inputs: Inputs) -> Callable[[list[Array]], Ar
     """Return the loss of the moving arrays on the data of one step."""
 
     def loss(params):
-        model, args = kernel.structure.join(params, inputs.frozen)
-        return kernel.structure.loss(model, _batch(kernel.batches, args, step, inputs.key))
+        return kernel.structure.loss(*_problem_at(kernel, params, step, inputs))
 
     return loss
+
+
+def _problem_at(kernel: Kernel, params: list[Array], step, inputs: Inputs) -> tuple[PyTree, PyTree]:
+    """Return the model and the data of one step."""
+    model, args = kernel.structure.join(params, inputs.frozen)
+    return model, _batch(kernel.batches, args, step, inputs.key)
 
 
 def _batch(batches: Callable | int | None, args: Any, step, key) -> Any:

@@ -18,6 +18,7 @@ from gradflow.descent import kernel as kernels
 from gradflow.descent.kernel import Inputs, State
 from gradflow.descent.lanes import LaneKernel, join, start
 from gradflow.errors import FlowError, shown
+from gradflow.problem.room import note_kernel
 from gradflow.types import Number
 
 IDLE = -1
@@ -105,6 +106,7 @@ def run(
     Returns:
         The pool to go on from, how many of the feed are loaded, and the members that ended.
     """
+    note_kernel()
     zero = jnp.zeros((), limit.dtype)
 
     def is_running(carry: Carry) -> Array:

@@ -19,6 +19,7 @@ from gradflow.descent.arguments import check_batches, checked_steps
 from gradflow.descent.optimizer import canonical
 from gradflow.errors import FlowError, FlowWarning, Interrupted, is_traced, whole_number
 from gradflow.problem import split
+from gradflow.problem.room import make_room
 from gradflow.progress import bar, no_bar
 from gradflow.trajectory import Trajectory, blank, result_name
 from gradflow.types import RESULTS
@@ -80,6 +81,7 @@ def gradient_descent(
     check_batches(batches, key, args)
     kernel = kernels.Kernel(problem.structure, canonical(optimizer), observe, batches)
     inputs = kernels.Inputs(problem.frozen, jnp.asarray(save_at), None if batches is None else key)
+    make_room()
     state = kernels.start(kernel, problem.params, inputs)
     result = RESULTS.successful
     if not bool(state.finite):

@@ -1,14 +1,15 @@
-"""Host threads that keep one pool of lanes each: they hand it members, and write what ended."""
+"""Host threads that keep one pool of lanes each, on a device of their own or on one they share."""
 
 import dataclasses
 import functools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
@@ -18,6 +19,7 @@ from gradflow.descent.kernel import Inputs
 from gradflow.descent.lanes import LaneKernel
 from gradflow.descent.results import Results, code
 from gradflow.devices import WAKE_SECONDS, settings_here
+from gradflow.problem import on_host
 from gradflow.types import RESULTS
 
 FIRST_CALL = 500  # iterations of a thread's first call, which measures the speed
@@ -58,6 +60,18 @@ class Work:
         index = np.resize(members, size)
         return jax.tree.map(lambda x: x[index], (self.params, self.own))
 
+    def here(self) -> "Work":
+        """Return the same with what members share, and their keys, on the default device."""
+        own = self.own._replace(key=jax.tree.map(_here, self.own.key))
+        return dataclasses.replace(self, own=own, shared=jax.tree.map(_here, self.shared))
+
+
+def _here(x: Any) -> Any:
+    """Return an array on the default device, free to follow others: one that is bound to a device would lead them."""
+    if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+        return jax.random.wrap_key_data(_here(jax.random.key_data(x)), impl=jax.random.key_impl(x))
+    return jnp.asarray(on_host(x))
+
 
 class Queue:
     """Members that no thread has taken, in order; and whether the threads shall end early."""
@@ -74,13 +88,13 @@ class Queue:
             return np.arange(first, self.next), self.next == self.count
 
 
-def run(work: Work, results: Results, threads: int, show: Callable[[float, str], None]) -> tuple[float, bool]:
+def run(work: Work, results: Results, where: Sequence[Any], show: Callable[[float, str], None]) -> tuple[float, bool]:
     """Run every member, and those that broke once more up to their last healthy state.
 
     Args:
         work: the ensemble.
         results: where its ends are written.
-        threads: number of host threads.
+        where: a device for each host thread, see `gradflow.devices.places`.
         show: progress, called with the number of members done.
 
     Returns:
@@ -95,13 +109,15 @@ def run(work: Work, results: Results, threads: int, show: Callable[[float, str],
         show(sum(done), f"{sum(done):,} of {work.count:,} members")
 
     queue = Queue(work.count)
-    _compile(work)
-    jobs = min(threads, -(-work.count // work.lanes))
-    interrupted = _in_threads(jobs, queue, lambda: iterations.append(_pool(work, queue, results, broken, report)))
+    where = where[: -(-work.count // work.lanes)]
+    works = {device: _compiled(work, device) for device in dict.fromkeys(where)}
+    interrupted = _in_threads(
+        where, queue, lambda device: iterations.append(_pool(works[device], queue, results, broken, report))
+    )
     if broken and not interrupted:
         failed = np.array(sorted(broken))
         again = Queue(len(failed))
-        interrupted = _in_threads(jobs, again, lambda: _again(work, failed, again, results, report))
+        interrupted = _in_threads(where, again, lambda device: _again(works[device], failed, again, results, report))
     unknown = [member for member, _ in broken if results.code[member] == code(RESULTS.interrupted)]
     results.valid[unknown] = False
     return float(results.step.sum() / max(1, work.lanes * sum(iterations))), interrupted
@@ -122,17 +138,17 @@ class Pace:
         return result
 
 
-def _in_threads(count: int, queue: Queue, job: Callable[[], Any]) -> bool:
-    """Run a job in several threads, under the caller's settings of JAX; return whether Ctrl-C came."""
+def _in_threads(where: Sequence[Any], queue: Queue, job: Callable[[Any], Any]) -> bool:
+    """Run a job in a thread for each place, under the caller's settings of JAX; return whether Ctrl-C came."""
     settings = settings_here()
 
-    def configured() -> None:
-        with settings():
-            job()
+    def configured(device: Any) -> None:
+        with settings(), jax.default_device(device):
+            job(device)
 
     interrupted = False
-    with ThreadPoolExecutor(count, "gradflow") as executor:
-        futures = [executor.submit(configured) for _ in range(count)]
+    with ThreadPoolExecutor(len(where), "gradflow") as executor:
+        futures = [executor.submit(configured, device) for device in where]
         try:
             while not all(future.done() for future in futures):
                 # A signal that another thread receives does not wake this one: it looks up now and then.
@@ -146,11 +162,14 @@ def _in_threads(count: int, queue: Queue, job: Callable[[], Any]) -> bool:
     return interrupted
 
 
-def _compile(work: Work) -> None:
-    """Compile before the threads start, which otherwise would all do so."""
-    params, own = work.take(np.arange(1), work.lanes)
-    pool = pools.idle(work.kernel, params, own, work.shared)
-    jax.block_until_ready(_call(work, pool, _feed(work, np.arange(0)), last=True, limit=0))
+def _compiled(work: Work, device: Any) -> Work:
+    """Return the work of a device, compiled before its threads start, which otherwise would all do so."""
+    with jax.default_device(device):
+        work = work.here()
+        params, own = work.take(np.arange(1), work.lanes)
+        pool = pools.idle(work.kernel, params, own, work.shared)
+        jax.block_until_ready(_call(work, pool, _feed(work, np.arange(0)), last=True, limit=0))
+    return work
 
 
 def _feed(work: Work, members: np.ndarray) -> pools.Feed:

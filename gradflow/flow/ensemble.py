@@ -118,7 +118,7 @@ def gradient_flow_ensemble(
             [x for x, flag in zip(members.frozen, members.batched, strict=True) if not flag], *tolerances
         )
         gathered, interrupted = pool.run_blocks(
-            pool.PoolKernel(kernel, members.batched, lanes),
+            pool.pool_kernel(kernel, members.batched, lanes),
             block,
             shared,
             threads=threads,
@@ -145,8 +145,9 @@ def _lanes(kernel: kernels.Kernel, members: Members, devices: Any) -> int:
 
 
 def _assemble(members: Members, kernel: kernels.Kernel, held: pool.Held, gathered: pool.Gathered) -> Trajectory:
-    params, t, observed, valid, codes, stats = jax.tree.map(
-        jnp.asarray, (gathered.params, gathered.t, gathered.observed, gathered.valid, gathered.result, gathered.stats)
+    # Unlike `jnp.asarray`, this takes NumPy's memory over without a copy.
+    params, t, observed, valid, codes, stats = jax.device_put(
+        (gathered.params, gathered.t, gathered.observed, gathered.valid, gathered.result, gathered.stats)
     )
     lead = (members.count, valid.shape[1])
     return Trajectory(

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from gradflow.errors import FlowError, is_traced, leaf_name, nearest
+from gradflow.errors import FlowError, is_traced, leaf_name
 from gradflow.flow.options import number
-from gradflow.problem import Members, Problem, Structure
+from gradflow.problem import Members, Problem, Structure, by_name
 from gradflow.types import Number
 
 
@@ -65,8 +65,8 @@ def spread_rates(
     """Return one rate a moving array from a tree prefix of the model or a dictionary of leaf names.
 
     Args:
-        rates: positive multipliers: a scalar, a tree prefix of `model`, or `{"values": 10.0}` by attribute name (leaves
-            that are not named keep the rate 1). None means all 1.
+        rates: positive multipliers: a scalar, a tree prefix of `model`, or `{"values": 10.0}` by leaf name, see
+            `gradflow.problem.names` (leaves that are not named keep the rate 1). None means all 1.
         model: the model.
         problem: the same, split.
         members: how many members each rate may be given for, as an array `(M,)`; None for a single run.
@@ -80,7 +80,7 @@ def spread_rates(
     if rates is None:
         return None
     names = problem.structure.names
-    if isinstance(rates, dict) and not isinstance(model, dict):
+    if _is_by_name(rates, model):
         named = _by_name(rates, [name for name in names if name.startswith("model")])
     else:
         named = _by_prefix(rates, model)
@@ -91,13 +91,13 @@ def spread_rates(
     return [_positive(name, number(f"rates at {name}", named[name], problem.dtype, members)) for name in moving]
 
 
+def _is_by_name(rates: PyTree, model: PyTree) -> bool:
+    """Return whether rates are named: a dictionary with the keys of a model that is one itself is a prefix of it."""
+    return isinstance(rates, dict) and not (isinstance(model, dict) and rates.keys() == model.keys())
+
+
 def _by_name(rates: dict, names: list[str]) -> dict:
-    attributes = {name: name.replace("]", "").replace("[", ".").split(".") for name in names}
-    known = {part.strip("'") for parts in attributes.values() for part in parts[1:]}
-    for key in rates:
-        if key not in known:
-            raise FlowError(f"rates names {key!r}, which is no leaf of the model{nearest(key, known)}")
-    return {name: next((rates[p] for p in reversed(parts) if p in rates), 1.0) for name, parts in attributes.items()}
+    return dict(zip(names, by_name("rates", rates, [name.removeprefix("model") for name in names], 1.0), strict=True))
 
 
 def _by_prefix(rates: PyTree, model: PyTree) -> dict:

@@ -16,6 +16,7 @@ from gradflow.flow.controller import ControllerState, FlowController
 from gradflow.flow.field import guarded_velocity, velocity
 from gradflow.flow.solvers.chebyshev import norm
 from gradflow.problem import Structure, check_loss
+from gradflow.problem.room import note_kernel
 from gradflow.progress import bar
 from gradflow.trajectory import blank, is_successful, observed_arrays
 from gradflow.types import RESULTS, Number
@@ -97,6 +98,7 @@ def run(
     chunked: bool = False,
 ) -> End:
     """Integrate from `params` over `[t0, t1]`, or over `max_steps` steps of it."""
+    note_kernel()
     # Diffrax marks the rows it has not saved by infinity, which NumPy cannot cast to integers without a warning.
     with jax.default_matmul_precision("highest"), np.errstate(invalid="ignore"):
         check_loss(kernel.structure, params, arguments.frozen)

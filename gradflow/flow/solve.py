@@ -16,6 +16,7 @@ from gradflow.flow import options, solvers
 from gradflow.flow.events import Crossing
 from gradflow.flow.field import spread_rates
 from gradflow.problem import Members, Problem, Structure, split
+from gradflow.problem.room import make_room
 from gradflow.trajectory import Trajectory, result_name
 from gradflow.types import Number
 
@@ -58,7 +59,8 @@ def gradient_flow(
         ts: save times `(T,)`, increasing, within [t0, t1]; the first may be t0. None saves at the end only.
         observe: `observe(t, model, args) -> pytree of arrays`, saved at each of `ts`. None saves the model, with
             arrays that do not move repeated; for large ones observe what you need.
-        rates: positive multipliers M: a scalar, a tree prefix of `model`, or `{"leaf name": number}`.
+        rates: positive multipliers M: a scalar, a tree prefix of `model`, or `{"leaf name": number}`. A name is the
+            last part of a leaf's path or a longer one (`"layers.0.weight"`); leaves that are not named have rate 1.
         trainable: which leaves move, a filter spec as in `equinox.partition`. None: all inexact arrays.
         solver: `"auto"` (Tsit5, and the Chebyshev method while the flow is stiff), `"tsit5"` (explicit, order 5),
             `"chebyshev"` (stiff, any size), `"dopri8"` (order 8, for 1e-10 and below), `"bosh3"` (order 3, for loose
@@ -101,6 +103,7 @@ def gradient_flow(
     level = checked_level(event, problem.dtype)
     arguments = kernels.Arguments(problem.frozen, spread_rates(rates, model, problem), level)
     traced = is_traced((problem.params, arguments, numbers))
+    make_room()
     if progress and not traced:
         end = kernels.run_in_chunks(kernel, problem.params, arguments, numbers)
     else:
@@ -115,7 +118,7 @@ def gradient_flow(
         stats=end.stats | end.totals,
     )
     if throw and not traced:
-        _raise_failure(trajectory)
+        raise_failure(trajectory)
     return trajectory
 
 
@@ -212,7 +215,7 @@ def checkpoints(state_bytes: int) -> diffrax.AbstractAdjoint:
     return diffrax.RecursiveCheckpointAdjoint(checkpoints=min(max(fitting, 16), 1024))
 
 
-def _raise_failure(trajectory: Trajectory) -> None:
+def raise_failure(trajectory: Trajectory) -> None:
     """Raise the one-line error of a run that ended badly, with the trajectory attached."""
     name = result_name(trajectory.result)
     if name == "interrupted":

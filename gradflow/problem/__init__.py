@@ -7,6 +7,7 @@ numbers never recompile.
 from gradflow.problem.members import Members as Members
 from gradflow.problem.members import on_host as on_host
 from gradflow.problem.members import split_members as split_members
+from gradflow.problem.names import by_name as by_name
 from gradflow.problem.split import Problem as Problem
 from gradflow.problem.split import Structure as Structure
 from gradflow.problem.split import check_finite as check_finite

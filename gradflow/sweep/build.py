@@ -57,7 +57,7 @@ class Traced:
     """The builder's program for one static group.
 
     Attributes:
-        run: `run(keys, varied) -> arrays`, jitted, with a member axis where `batched` says so.
+        run: `run(keys, varied) -> arrays`, with a member axis where `batched` says so.
         loss: what it returned.
         treedef: of `(model, args)`.
         fixed: leaves that are not arrays, None where there is an array.
@@ -173,10 +173,12 @@ def trace(build: Callable, shared: dict[str, Any], varied: dict[str, np.ndarray]
         mapped = jax.vmap(mapped, in_axes=axes, out_axes=[0 if flag else None for flag in batched])
 
     def run(keys: Key[Array, "..."], numbers: dict[str, Array]) -> list[Array]:
-        return mapped(keys, *jax.tree.leaves(numbers))
+        # Constants come out as they stand in the program, which may be numbers of Python or NumPy.
+        return [jnp.asarray(x) for x in mapped(keys, *jax.tree.leaves(numbers))]
 
     shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in closed.out_avals]
-    return Traced(jax.jit(run), loss, treedef, fixed, batched, of_model, shapes)
+    # Not jitted: its operations are compiled once for all groups, a program of them would be for each.
+    return Traced(run, loss, treedef, fixed, batched, of_model, shapes)
 
 
 def _depends(jaxpr: Any, varied: list[bool]) -> list[bool]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gradflow.errors import FlowError, shown
 from gradflow.sweep.grid import Grid
 from gradflow.sweep.variables import GOOD, MISSING, Variable, fixed_width
 
@@ -65,7 +66,14 @@ def failures(ds: "xarray.Dataset") -> list[Failure]:
 
     Returns:
         One `Failure(point, result, t_final)` a member, in the order of the grid; members not run yet are not listed.
+
+    Raises:
+        FlowError: if it is something else.
     """
+    import xarray
+
+    if not (isinstance(ds, xarray.Dataset) and {"result", "t_final"} <= set(ds.variables)):
+        raise FlowError(f"ds is {shown(ds)}: give what gf.sweep returned, or xarray.open_zarr of its store")
     codes = fixed_width(ds["result"].values)
     places = np.argwhere(~np.isin(codes, (*GOOD, MISSING)))
     ends = np.asarray(ds["t_final"].values)

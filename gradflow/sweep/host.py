@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, PyTree
 
+from gradflow.callables import essence
 from gradflow.errors import FlowError, leaf_name, shown
 from gradflow.sweep.build import Built, checked_triple, is_array
 
@@ -44,8 +45,8 @@ def _listed(point: dict[str, Any]) -> str:
 
 def _stack(losses: list[Callable], members: list[tuple[PyTree, PyTree]]) -> Built:
     """Put members of equal structure together; arrays of args that all share are not copied."""
-    if any(loss != losses[0] for loss in losses):
-        raise FlowError("build returns a loss made anew for each point: define it once, and pass what changes in args")
+    if any(loss is not losses[0] and essence(loss) != essence(losses[0]) for loss in losses):
+        raise FlowError("build returns a loss of its own for each point: define it once, and pass what changes in args")
     paths, treedef = jax.tree_util.tree_flatten_with_path(members[0])
     flat = [jax.tree.flatten(member) for member in members]
     if any(other != treedef for _, other in flat):

@@ -17,7 +17,7 @@ GROUP = Path("/sys/fs/cgroup")  # of this process, in a container
 BITS = ("gradflow-jax", "jax", "diffrax", "equinox", "optax")  # those whose change can change results
 
 
-def spread(mesh: Any) -> list[Any] | None:
+def devices_of(mesh: Any) -> list[Any] | None:
     """Return the devices of a mesh, None without one.
 
     Args:

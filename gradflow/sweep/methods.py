@@ -180,16 +180,11 @@ class Descent:
             observe: what is saved.
             keys: for the minibatches.
             threads: of the host; None for all cores.
-            devices: refused unless None.
+            devices: to spread the members over; None for the default one.
 
         Returns:
             The trajectory, member axis first.
-
-        Raises:
-            FlowError: if devices are given.
         """
-        if devices is not None:
-            raise FlowError("mesh is given, but descent runs on the default device: leave it out, or use executor=")
         return gradient_descent_ensemble(
             built.loss,
             built.model,
@@ -206,6 +201,7 @@ class Descent:
             stop=self.stop,
             lanes=self.lanes,
             threads=threads,
+            devices=devices,
         )
 
 

@@ -120,7 +120,7 @@ def sweep(
     executors.check_executor(executor, work)
     if (many := compiles(grid)) is not None:
         warnings.warn(many, FlowWarning, stacklevel=2)
-    job = _Job(work, executor, machine.spread(mesh), chunk if chunk is None else whole_number("chunk", chunk))
+    job = _Job(work, executor, machine.devices_of(mesh), chunk if chunk is None else whole_number("chunk", chunk))
     with bar("sweep", int(np.prod(grid.shape, dtype=int))) if progress else no_bar() as show:
         if store is None:
             ds = job.in_memory(max_bytes, show)

@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import json
 import math
+import sys
 import textwrap
 import types
 from collections.abc import Iterator, Mapping
@@ -30,6 +31,8 @@ WRITTEN = (
     "__gt__",
     "__ge__",
 )
+BYTECODE = "bytecode of Python"
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 PLAIN = (bool, int, str, type(None))
 
 
@@ -37,7 +40,7 @@ def plain(value: Any, seen: set[int] | None = None) -> Any:
     """Return what JSON can hold and a later process will find equal.
 
     Functions are known by their source and by what it refers to in its own module: constants, classes, and functions in
-    turn.
+    turn. A lambda is known by its bytecode, which each version of Python writes in its own way.
 
     Args:
         value: anything that a sweep is made of.
@@ -90,6 +93,13 @@ def differences(earlier: Any, here: Any, name: str = "") -> Iterator[str]:
     if earlier == here:
         return
     if name in ("build", "observe") or (_is_function(earlier) and _is_function(here)):
+        written = [part[BYTECODE] for part in (earlier, here) if isinstance(part, dict) and BYTECODE in part]
+        if len(set(written)) == 2:
+            yield (
+                f"{name} holds a lambda, known by its bytecode of Python {written[0]} (here {written[1]}; a function "
+                "written by `def` in a module is known by its source, to every Python)"
+            )
+            return
         same = isinstance(earlier, dict) and isinstance(here, dict) and earlier.get("function") == here.get("function")
         yield f"{name} has another source" if same else f"{name} is {_title(earlier)} (here {_title(here)})"
     elif isinstance(earlier, dict) and isinstance(here, dict):
@@ -147,10 +157,16 @@ def _function(function: types.FunctionType, seen: set[int]) -> dict[str, Any]:
     code = function.__code__
     reached = _globals(function) | cells(function)
     defaults = [function.__defaults__, function.__kwdefaults__]
-    return {
-        "function": function.__qualname__,
-        "digest": digest([_text(function, code), plain(defaults, seen), plain(reached, seen)]),
-    }
+    parts = [_text(function, code), plain(defaults, seen), plain(reached, seen)]
+    found = {"function": function.__qualname__, "digest": digest(parts)}
+    return {**found, BYTECODE: PYTHON} if isinstance(parts[0], list) or _holds_bytecode(parts[1:]) else found
+
+
+def _holds_bytecode(value: Any) -> bool:
+    """Return whether a function in a spec is known by its bytecode."""
+    if isinstance(value, dict):
+        return BYTECODE in value or _holds_bytecode(list(value.values()))
+    return isinstance(value, list) and any(map(_holds_bytecode, value))
 
 
 def _text(function: types.FunctionType, code: types.CodeType) -> Any:

@@ -24,11 +24,14 @@ def read_spec(path: Path) -> dict[str, list[str]]:
         Name of each setting -> its values, as they would be typed on the command line.
 
     Raises:
-        FlowError: if it is not TOML, or holds something else than settings.
-        OSError: if it cannot be read.
+        FlowError: if it cannot be read, is not TOML, or holds something else than settings.
     """
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FlowError(
+            f"{path} cannot be read ({error.strerror}): give a TOML file of settings, or type them, such as --kappa 10"
+        ) from error
     except ValueError as error:
         raise FlowError(f"{path} is not TOML ({error}): write lines such as scale = [0.01, 0.1]") from error
     known = [field.name for field in dataclasses.fields(Settings)]

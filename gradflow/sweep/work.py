@@ -3,13 +3,14 @@
 import dataclasses
 import math
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from gradflow.callables import essence
 from gradflow.devices import release_kernels
 from gradflow.errors import FlowError
 from gradflow.sweep.build import Built, Traced, trace
@@ -42,6 +43,7 @@ class Work:
         token: the same for all chunks of one sweep.
         store: where chunks are written; None returns them.
         traced: programs of the builder by static group.
+        losses: those that the builder returned, by what they are.
     """
 
     build: Callable
@@ -58,9 +60,10 @@ class Work:
     token: str
     store: str | None
     traced: dict[int, Traced] = dataclasses.field(default_factory=dict)
+    losses: dict[Hashable, Callable] = dataclasses.field(default_factory=dict)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "traced": {}}
+        return {**self.__dict__, "traced": {}, "losses": {}}
 
     def built(self, chunk: Chunk, count: int) -> tuple[Built, Members, Any]:
         """Return `count` members of a chunk, their points and their keys."""
@@ -68,7 +71,8 @@ class Work:
         keys = self._keys(members)
         if self.on_host:
             points = [self._parameters(members, i) for i in range(count)]
-            return build_on_host(self.build, points, keys), members, keys
+            built = build_on_host(self.build, points, keys)
+            return dataclasses.replace(built, loss=self._known(built.loss)), members, keys
         return self.program(chunk).build(keys, self._varied(members), count), members, keys
 
     def program(self, chunk: Chunk) -> Traced:
@@ -77,9 +81,10 @@ class Work:
             members = self.grid.members(chunk, digest=self.independent)
             shared = {name: value for name, value in members.shared.items() if name in self.names}
             try:
-                self.traced[chunk.group] = trace(self.build, shared, self._varied(members), self._keys(members))
+                traced = trace(self.build, shared, self._varied(members), self._keys(members))
             except FlowError as error:
                 raise FlowError(f"{error} [at {self.where(chunk)}]" if members.shared else str(error)) from error
+            self.traced[chunk.group] = dataclasses.replace(traced, loss=self._known(traced.loss))
         return self.traced[chunk.group]
 
     def member(self, chunk: Chunk) -> tuple[Callable, Any, Any]:
@@ -126,6 +131,10 @@ class Work:
         point = self.grid.point([part.start for part in chunk.region])
         static = {name: value for name, value in point.items() if self.grid.axes[name].kind == "static"}
         return ", ".join(f"{name} = {value}" for name, value in static.items())
+
+    def _known(self, loss: Callable) -> Callable:
+        """Return the first loss that does the same: one made anew for each chunk or group shares its kernel."""
+        return self.losses.setdefault(essence(loss), loss)
 
     def _keys(self, members: Members) -> Any:
         seeds = None if members.seeds is None else members.seeds.astype(np.uint32)

@@ -108,7 +108,7 @@ def test_many_values_have_few_labels():
 
 
 MISTAKES = {
-    "sweep missing.toml": "missing.toml: No such file",
+    "sweep missing.toml": "missing.toml cannot be read (No such file or directory): give a TOML file of settings, or",
     "sweep wrong.toml": "wrong.toml holds 'kapa', which is no setting of a sweep; did you mean 'kappa'?",
     "sweep --kapa 3": "unknown option '--kapa' of gradflow sweep; did you mean '--kappa'?",
     "sweep --kappa many": "--kappa",

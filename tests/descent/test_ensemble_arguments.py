@@ -75,6 +75,7 @@ BAD = {
     "optimizer not_an_optimizer returns .*: it must return an Optax": {"optimizer": not_an_optimizer},
     "lanes is 0": {"lanes": 0},
     "threads is 1.5": {"threads": 1.5},
+    "devices is .*: give JAX devices": {"devices": ["gpu"]},
     "stop is 3, not a callable": {"stop": 3},
     r"stop returns .*: it must return one boolean": {"stop": vector},
     "observe is 3, not a callable": {"observe": 3},

@@ -8,6 +8,7 @@ import optax
 import pytest
 
 import gradflow as gf
+from gradflow.problem import by_name
 
 DATA = gf.tasks.single_sample(jnp.array([1.0, 2.0]))
 
@@ -51,6 +52,45 @@ def test_the_ways_to_say_a_rate_agree():
     ]
     finals = [gf.gradient_flow(gf.losses.logistic, model(), DATA, t1=2.0, rates=rates).final for rates in ways]
     assert all(close(finals[0], final, 0.0) for final in finals[1:])
+
+
+PATHS = [".layers[0].weight", ".layers[1].weight", ".head['out'].weight", ".head['out'].bias", ".scale"]
+
+
+@pytest.mark.parametrize(
+    ("named", "expected"),
+    [
+        ({"weight": 2.0}, [2, 2, 2, 1, 1]),
+        ({"layers": 2.0, "layers.1": 3.0}, [2, 3, 1, 1, 1]),
+        ({"weight": 5.0, "layers[0].weight": 4.0}, [4, 5, 5, 1, 1]),
+        ({"head": 7.0, "out.bias": 3.0, ".scale": 2.0}, [1, 1, 7, 3, 2]),
+        ({"0": 6.0, "weight": 2.0}, [2, 2, 2, 1, 1]),
+        ({}, [1, 1, 1, 1, 1]),
+    ],
+)
+def test_a_name_is_a_part_of_the_path_or_a_longer_run_of_it(named, expected):
+    assert by_name("rates", named, PATHS, 1.0) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("wieght", "'weight'"), ("layers.0.wight", "'layers.0.weight'"), ("layers.weight", r"'layers\.[01]\.weight'")],
+)
+def test_a_name_without_a_leaf_is_refused(name, hint):
+    with pytest.raises(gf.FlowError, match=f"rates names '{name}', which is no leaf of the model; did you mean {hint}"):
+        by_name("rates", {name: 2.0}, PATHS, 1.0)
+
+
+def pair_loss(model, args):
+    return 0.5 * sum(jnp.sum(x**2) for x in model.values())
+
+
+def test_a_model_that_is_a_dictionary():
+    """With all its keys the rates are a prefix of the model, with some of them they are names."""
+    start, options = {"a": jnp.ones(()), "b": jnp.ones(())}, {"t1": 0.5, "rtol": 1e-10, "solver": "tsit5"}
+    for rates in ({"a": 3.0}, {"a": 3.0, "b": 1.0}):
+        final = gf.gradient_flow(pair_loss, start, rates=rates, **options).final
+        np.testing.assert_allclose([final["a"], final["b"]], np.exp([-1.5, -0.5]), rtol=1e-8)
 
 
 def test_one_rate_for_all_is_a_change_of_time():

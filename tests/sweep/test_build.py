@@ -62,6 +62,27 @@ def test_data_that_no_batched_value_reaches_is_shared():
     np.testing.assert_allclose(alone.model.x, np.repeat(built.model.x[1:], 3, axis=0), rtol=1e-14)
 
 
+def test_groups_that_differ_in_names_alone_compile_nothing_anew(caplog):
+    def group(kind):
+        keys, scale = member_keys(KEY, SEEDS, None), np.array([0.1, 1.0, 2.0])
+        built = trace(named, {"kind": kind}, {"scale": scale}, keys).build(keys, {"scale": scale}, 3)
+        assert built.args["kind"] == kind
+        assert [built.args[name].weak_type for name in ("weak", "strong", "flag")] == [True, False, False]
+        return jax.block_until_ready(built.model.x)
+
+    with jax.log_compiles():
+        first = group("a")
+        assert "Compiling" in caplog.text
+        caplog.clear()
+        np.testing.assert_array_equal(group("b"), first)
+    assert "Compiling" not in caplog.text
+
+
+def named(key, *, kind, scale):
+    args = {"kind": kind, "weak": jnp.asarray(0.5), "strong": jnp.asarray(np.ones(())), "flag": jnp.asarray(True)}
+    return toy.bowl, toy.Point(scale * jax.random.normal(key, (5, 3)) @ jnp.ones(3)), args
+
+
 def test_keys_are_a_function_of_key_seed_and_point():
     keys = member_keys(KEY, SEEDS, None)
     for key, seed in zip(keys, SEEDS, strict=True):
@@ -139,8 +160,8 @@ def test_builders_that_return_something_else(returned):
             use(lambda key, a: returned)
 
 
-def remade(key, *, a):
-    return (lambda model, args: model.x.sum()), toy.Point(jnp.ones(2)), a
+def own_loss(key, *, a):
+    return (lambda model, args: a * model.x.sum()), toy.Point(jnp.ones(2)), a
 
 
 def ragged(key, *, a):
@@ -158,7 +179,7 @@ def unequal(key, *, a):
 @pytest.mark.parametrize(
     ("function", "match"),
     [
-        (remade, "loss made anew"),
+        (own_loss, "loss of its own for each point"),
         (ragged, r"shapes \(1,\) and \(2,\) at model.x"),
         (renamed, "different structure"),
         (unequal, r"'1.0' and '2.0' at args\['name'\]"),

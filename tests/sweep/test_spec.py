@@ -13,7 +13,7 @@ import optax
 import pytest
 
 from gradflow.activations import Sigmoid
-from gradflow.sweep import Descent, Flow
+from gradflow.sweep import Descent, Flow, spec
 from gradflow.sweep.spec import differences, digest, plain
 
 SOURCE = """
@@ -90,6 +90,23 @@ def test_lambdas_on_one_line_differ():
     assert list(differences({"observe": plain(first)}, {"observe": plain(name)})) == [
         f"observe is {first.__qualname__} (here other)"
     ]
+
+
+def test_a_lambda_of_another_python_is_named_as_the_cause(monkeypatch):
+    def holder(t):
+        return (lambda: first)()(t)
+
+    first = lambda t: t + 1  # noqa: E731
+    here = {"observe": plain(holder), "build": plain(named), "method": {"stop": plain(first)}}
+    monkeypatch.setattr(spec, "PYTHON", "3.99")
+    there = {"observe": plain(holder), "build": plain(named), "method": {"stop": plain(first)}}
+    texts = list(differences(here, there))
+    assert [text.split(" holds a lambda, known by its bytecode")[0] for text in texts] == ["observe", "method.stop"]
+    assert all("(here 3.99; a function written by `def` in a module is known by its source" in text for text in texts)
+
+
+def named(key):
+    return key
 
 
 def test_functions_that_call_each_other_end():

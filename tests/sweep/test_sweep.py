@@ -146,6 +146,9 @@ def test_descent():
     one = found["x"].sel(kappa=2.0, eta=0.1, seed=1)
     start = toy.expected(jax.random.fold_in(toy.KEY, 1), 2.0, 1.0, 0.0)
     np.testing.assert_allclose(one, start * (1 - 0.2) ** one["time"].values[:, None], rtol=1e-12)
+    mesh = jax.make_mesh((1,), ("members",), axis_types=(jax.sharding.AxisType.Auto,))
+    again = toy.run({"kappa": [1.0, 2.0], "eta": [0.01, 0.1], "seed": range(2)}, method=method, mesh=mesh)
+    assert again.drop_attrs().identical(found.drop_attrs())
 
 
 def spoiled(key, *, kappa, seed):
@@ -166,6 +169,12 @@ def test_failures_stay_where_they_are():
     assert {failure.result for failure in listed[2:]} <= {"nonfinite_start", "stiff", "max_steps_reached"}
     assert 0 < listed[1].t_final < 1 and found.attrs["failures"] == 4
     assert np.isnan(found["x"].sel(kappa=1e6, seed=0, time=1.0)).all() and not found["valid"].sel(kappa=1e6)[0, 2]
+
+
+@pytest.mark.parametrize("other", [3, None, xarray.Dataset({"x": 1.0})])
+def test_only_a_sweep_has_failures(other):
+    with pytest.raises(FlowError, match=r"ds is .*: give what gf.sweep returned"):
+        failures(other)
 
 
 def spoiled_for_all(key, *, kind, scale):
@@ -209,6 +218,28 @@ def test_a_builder_on_the_host():
     found = toy.run({"kappa": [1.0, 2.0], "seed": range(3)}, build=from_numpy, build_on="host")
     for seed in range(3):
         np.testing.assert_array_equal(found["x"][0, seed, 0], np.random.default_rng(seed).normal(size=2))
+
+
+@pytest.mark.parametrize("build_on", ["host", "device"])
+def test_a_loss_made_anew_is_known_again(build_on):
+    traced = []
+
+    def build(key, *, kappa, kind):
+        def loss(model, args):
+            traced.append(kind)
+            return toy.bowl(model, args)
+
+        return loss, *toy.build(key, kappa=kappa)[1:]
+
+    def traces(axes):
+        traced.clear()
+        found = toy.run(axes, build=build, build_on=build_on, chunk=2)
+        last = float(found["kappa"][-1])
+        np.testing.assert_allclose(found["x"][-1, -1, 2], toy.expected(toy.KEY, last, 1.0, 1.0), rtol=1e-7)
+        return len(traced)
+
+    one = traces({"kappa": [1.0, 2.0], "kind": ["a"]})
+    assert traces({"kappa": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], "kind": ["b"]}) == one, "a chunk compiles again"
 
 
 def test_a_sweep_that_compiles_all_night_says_so():

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Int, PyTree
 
-from gradflow.flow.kernel import Arguments, Kernel
+from gradflow.flow.kernel import Arguments
 from gradflow.flow.pool.crossing import refine
 from gradflow.flow.pool.explicit import Explicit
-from gradflow.flow.pool.rows import Held, Row, Taken, Work, closed, select, stopped
+from gradflow.flow.pool.rows import Held, Layout, Row, Taken, Work, closed, select, stopped
 from gradflow.flow.pool.stabilised import Stabilised
 
 FEW_LANES = 64  # up to which lanes load and write one by one; more of them, as on an accelerator, do it together
@@ -56,7 +56,7 @@ class Drain:
 
     def __init__(
         self,
-        flow: Kernel,
+        layout: Layout,
         kind: Explicit | Stabilised,
         lanes: int,
         held: Held,
@@ -66,14 +66,14 @@ class Drain:
         """Describe the loop.
 
         Args:
-            flow: structure of a member.
+            layout: of a member.
             kind: of the lanes.
             lanes: how many.
             held: what each member owns `(B, ...)`.
             arguments: puts one member's arguments together.
             observe: what is saved of a member.
         """
-        self.flow, self.kind, self.lanes, self.held = flow, kind, lanes, held
+        self.layout, self.kind, self.lanes, self.held = layout, kind, lanes, held
         self.arguments, self.observe = arguments, observe
         self.size, self.times = held.ts.shape
 
@@ -113,8 +113,12 @@ class Drain:
 
     def _start(self, row: Row, held: Held):
         arguments = self.arguments(held)
-        lane = self.kind.start(row, arguments, held.t1)
-        return lane._replace(row=stopped(self.flow, lane.row, arguments, row.steps == 0))
+        lane = self.kind.start(row._replace(params=self.layout.pack(row.params)), arguments, held.t1)
+        return lane._replace(row=stopped(self.layout, lane.row, arguments, row.steps == 0))
+
+    def _row(self, lane: Row) -> Row:
+        """Return a member as it leaves its lane."""
+        return lane._replace(params=self.layout.unpack(lane.params))
 
     def _free(self, pool: Pool) -> Bool[Array, " L"]:
         """Return which lanes have something to write, or could load."""
@@ -128,7 +132,7 @@ class Drain:
         old, row = _one((pool.index, pool.lanes.row), lane)
         place = jnp.minimum(old, self.size - 1)
         rows = pool.state.rows
-        rows = _put_one(rows, place, select(old < self.size, row, _one(rows, place)))
+        rows = _put_one(rows, place, select(old < self.size, self._row(row), _one(rows, place)))
         fresh = pool.next < pool.count
         new = _one(pool.queue, jnp.minimum(pool.next, self.size - 1))
         held, row = _one((self.held, rows), new)
@@ -145,7 +149,8 @@ class Drain:
         """Write the members of all free lanes, and load the next into them."""
         free = self._free(pool)
         written = jnp.where(free, pool.index, self.size)  # out of range where there is nothing to write
-        rows = jax.tree.map(lambda x, y: x.at[written].set(y, mode="drop"), pool.state.rows, pool.lanes.row)
+        left = jax.vmap(self._row)(pool.lanes.row)
+        rows = jax.tree.map(lambda x, y: x.at[written].set(y, mode="drop"), pool.state.rows, left)
         place = pool.next + jnp.cumsum(free, dtype=jnp.int32) - 1
         fresh = free & (place < pool.count)
         new = pool.queue[jnp.clip(place, 0, self.size - 1)]
@@ -163,18 +168,18 @@ class Drain:
     def _settle(self, pool: Pool, lanes, taken: Taken) -> tuple[Any, PyTree]:
         """End members, and save what the steps have passed."""
         rows: Row = lanes.row
-        if self.flow.crossing is not None:
+        if self.layout.flow.crossing is not None:
 
             def cross(before, row, taken, held):
-                return refine(self.flow, self.kind, before, row, taken, self.arguments(held))
+                return refine(self.layout, self.kind, before, row, taken, self.arguments(held))
 
             rows = jax.vmap(cross)(pool.lanes.row, rows, taken, pool.held)
 
         def close(row, held, kept):
-            return closed(self.flow, row, self.arguments(held), held.t1, kept)
+            return closed(self.layout, row, self.arguments(held), held.t1, kept)
 
         rows = jax.vmap(close)(rows, pool.held, taken.kept)
-        if self.flow.at_end:
+        if self.layout.flow.at_end:
             return lanes._replace(row=rows), pool.state.saved
         carry = rows, pool.state.saved
         save = functools.partial(self._save, pool, taken)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from gradflow.flow.field import velocity
 from gradflow.flow.kernel import Arguments, Kernel, is_stiff
 from gradflow.flow.pool.drain import Drain, Pool, State, take
 from gradflow.flow.pool.explicit import Explicit
-from gradflow.flow.pool.rows import Held, Row, Work, first_row
+from gradflow.flow.pool.rows import Held, Layout, Row, Work, first_row
 from gradflow.flow.pool.stabilised import Stabilised
 from gradflow.flow.solvers import Auto, choice_stats, count_gradients, held_by_stability
 from gradflow.problem import check_loss
@@ -27,9 +28,9 @@ from gradflow.trajectory import blank, observed_arrays
 from gradflow.types import RESULTS, Number
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class PoolKernel:
-    """All that picks a compiled pool.
+    """All that picks a compiled pool; equal ones are the same object, see `pool_kernel`.
 
     Attributes:
         flow: the structure of a member and what is done along the way.
@@ -40,6 +41,15 @@ class PoolKernel:
     flow: Kernel
     batched: tuple[bool, ...]
     lanes: int
+
+
+@functools.cache
+def pool_kernel(flow: Kernel, batched: tuple[bool, ...], lanes: int) -> PoolKernel:
+    """Return the kernel with these attributes, always the same: each call of a compiled function looks it up.
+
+    To compare Equinox modules there would take longer than the call.
+    """
+    return PoolKernel(flow, batched, lanes)
 
 
 class Block(NamedTuple):
@@ -76,6 +86,7 @@ FIRST_CALL = 1000  # iterations of a first call, which measures the speed
 CALL_SECONDS = 0.3  # length of later ones: how long Ctrl-C waits
 _compiled: set[Any] = set()
 _compiling = threading.Lock()
+_iterations: dict[tuple[PoolKernel, Kind], int] = {}  # of a call, as earlier blocks have measured it
 
 
 def run(kernel: PoolKernel, block: Block, shared: Shared, cancelled: Callable[[], bool]) -> BlockEnd:
@@ -92,31 +103,36 @@ def run(kernel: PoolKernel, block: Block, shared: Shared, cancelled: Callable[[]
     Returns:
         Their ends.
     """
-    state = _once(_begin, (kernel,), block, shared)
     solver = kernel.flow.solver
     kinds: list[Kind] = [Explicit]
     if isinstance(solver, Auto):
         kinds = [Stabilised] if solver.always_stabilised else [Explicit, Stabilised]
-    while not cancelled() and not bool(jnp.all(state.rows.finished)):
-        for kind in kinds:
-            if kind is kinds[0] or not bool(jnp.all(state.rows.finished)):
-                state = _drained(kernel, kind, block, shared, state, cancelled)
+    pool = _once(_begin, (kernel, kinds[0]), block, shared)
+    state = _drained(kernel, kinds[0], block, shared, pool, cancelled)
+    for kind in itertools.cycle([*kinds[1:], kinds[0]]):
+        if cancelled() or np.asarray(state.rows.finished).all():
+            break
+        pool = _once(_vacant, (kernel, kind), block, shared, state)
+        state = _drained(kernel, kind, block, shared, pool, cancelled)
     return jax.block_until_ready(_once(_finish, (kernel,), block, shared, state))
 
 
 def _drained(
-    kernel: PoolKernel, kind: Kind, block: Block, shared: Shared, state: State, cancelled: Callable[[], bool]
+    kernel: PoolKernel, kind: Kind, block: Block, shared: Shared, pool: Pool, cancelled: Callable[[], bool]
 ) -> State:
     """Advance every member until it has ended or asks for the other kind of lane."""
-    pool = _once(_vacant, (kernel, kind), block, shared, state)
-    pool, more = _once(_advance, (kernel, kind), block, shared, pool, np.asarray(0, np.int32))
-    limit, going = FIRST_CALL, bool(more)
+    # A first call without iterations compiles, and lets no other thread wait for more than that.
+    going, limit = True, _iterations.get((kernel, kind), 0)
     while going and not cancelled():
         begin = time.perf_counter()
-        pool, more = _advance(kernel, kind, block, shared, pool, np.asarray(limit, np.int32))
+        pool, more = _once(_advance, (kernel, kind), block, shared, pool, np.asarray(limit, np.int32))
         going = bool(more)
-        speed = CALL_SECONDS / max(time.perf_counter() - begin, 1e-4)
-        limit = int(min(max(limit * min(speed, 10.0), 1), 2**30))
+        if limit == 0:
+            limit = FIRST_CALL
+        elif going:
+            speed = CALL_SECONDS / max(time.perf_counter() - begin, 1e-4)
+            limit = int(min(max(limit * min(speed, 10.0), 1), 2**30))
+        _iterations[kernel, kind] = limit
     return pool.state
 
 
@@ -126,16 +142,15 @@ def _once(function: Callable, static: tuple, block: Block, shared: Shared, *rest
     config: Any = jax.config
     place = tuple(leaves[0].devices()), config.jax_enable_x64
     key = function, static, structure, tuple((x.shape, x.dtype) for x in leaves), place
+    if key in _compiled:
+        return function(*static, block, shared, *rest)
     with _compiling:
-        if key not in _compiled:
-            result = jax.block_until_ready(function(*static, block, shared, *rest))
-            _compiled.add(key)
-            return result
-    return function(*static, block, shared, *rest)
+        result = jax.block_until_ready(function(*static, block, shared, *rest))
+        _compiled.add(key)
+        return result
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _begin(kernel: PoolKernel, block: Block, shared: Shared) -> State:
+def _started(kernel: PoolKernel, block: Block, shared: Shared) -> State:
     """Return all members at their start, those of the padding as ended."""
     params, own = take((block.params, block.held.frozen), 0)
     check_loss(kernel.flow.structure, params, _frozen(kernel, own, shared))
@@ -143,6 +158,11 @@ def _begin(kernel: PoolKernel, block: Block, shared: Shared) -> State:
     rows = jax.vmap(functools.partial(first_row, stabilised=stabilised))(block.params, jnp.asarray(block.t0))
     rows = rows._replace(finished=jnp.arange(len(block.t0)) >= block.count)
     return State(rows, _room(kernel, block, shared), Work.none())
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _begin(kernel: PoolKernel, kind: Kind, block: Block, shared: Shared) -> Pool:
+    return _drain(kernel, kind, block, shared).vacant(_started(kernel, block, shared))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -160,11 +180,19 @@ def _advance(kernel: PoolKernel, kind: Kind, block: Block, shared: Shared, pool:
 
 
 def _drain(kernel: PoolKernel, kind: Kind, block: Block, shared: Shared) -> Drain:
-    structure, solver = kernel.flow.structure, kernel.flow.solver
-    terms = diffrax.ODETerm(lambda t, y, args: velocity(structure, y, args.frozen, args.rates))
-    made = kind(solver, terms, FlowController(rtol=shared.rtol, atol=shared.atol))
-    arguments, observe = functools.partial(_arguments, kernel, shared), functools.partial(_observe, kernel)
-    return Drain(kernel.flow, made, kernel.lanes, block.held, arguments, observe)
+    shapes = tuple(x.shape[1:] for x in block.params)
+    layout = Layout(kernel.flow, shapes, packed=kind is Stabilised)
+
+    def field(t, y, args: Arguments):
+        return layout.pack(velocity(kernel.flow.structure, layout.unpack(y), args.frozen, args.rates))
+
+    def observe(t, y, arguments: Arguments):
+        return _observe(kernel, t, layout.unpack(y), arguments)
+
+    terms = diffrax.ODETerm(field)
+    made = kind(kernel.flow.solver, terms, FlowController(rtol=shared.rtol, atol=shared.atol))
+    arguments = functools.partial(_arguments, kernel, shared)
+    return Drain(layout, made, kernel.lanes, block.held, arguments, observe)
 
 
 def _frozen(kernel: PoolKernel, own: list[Any], shared: Shared) -> list[Any]:
@@ -194,6 +222,8 @@ def _room(kernel: PoolKernel, block: Block, shared: Shared) -> PyTree[Array]:
 
 def saved_bytes(kernel: PoolKernel, block: Block, shared: Shared) -> int:
     """Return the bytes that one member saves along the way."""
+    if kernel.flow.at_end:
+        return 0
     arrays = block.params, block.held, block.t0
     params, held, t0 = jax.tree.map(lambda x: jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype), arrays)
     room = jax.eval_shape(functools.partial(_room, kernel), Block(params, held, t0, block.count), shared)

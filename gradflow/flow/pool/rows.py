@@ -1,9 +1,12 @@
 """What the pool keeps of a member, and the rules by which a member ends."""
 
+import dataclasses
+import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from gradflow.flow.events import scalar
@@ -24,11 +27,43 @@ class Held(NamedTuple):
     ts: Number
 
 
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """How lanes keep the moving arrays of a member.
+
+    Attributes:
+        flow: structure of the member.
+        shapes: of its moving arrays.
+        packed: whether all of them lie in one vector. A loop over one vector costs less than one over each array, but
+            each gradient has to be copied into it.
+    """
+
+    flow: Kernel
+    shapes: tuple[tuple[int, ...], ...]
+    packed: bool
+
+    def pack(self, params: list[Array]) -> list[Array]:
+        """Return the moving arrays as lanes keep them."""
+        return [jnp.concatenate([x.reshape(-1) for x in params])] if self.packed else params
+
+    def unpack(self, kept: list[Array]) -> list[Array]:
+        """Return the arrays themselves."""
+        if not self.packed:
+            return kept
+        ends = np.cumsum([math.prod(shape) for shape in self.shapes])
+        parts = jnp.split(kept[0], ends[:-1])
+        return [x.reshape(shape) for x, shape in zip(parts, self.shapes, strict=True)]
+
+    def join(self, kept: list[Array], arguments: Arguments) -> tuple[PyTree, PyTree]:
+        """Return `(model, args)`."""
+        return self.flow.structure.join(self.unpack(kept), arguments.frozen)
+
+
 class Row(NamedTuple):
     """Where a member stands, enough to go on in another lane.
 
     Attributes:
-        params: moving arrays after the last accepted step.
+        params: moving arrays after the last accepted step; in a lane as its `Layout` keeps them.
         t: its time.
         dt: size of the next step, 0 where none has been chosen yet.
         saved: save times that have passed.
@@ -129,23 +164,24 @@ def failed(row: Row, code: RESULTS, nonfinite, kinked) -> Row:
     return row._replace(finished=row.finished | ~okay, result=RESULTS.where(okay | row.finished, row.result, named))
 
 
-def closed(kernel: Kernel, row: Row, arguments: Arguments, t1, kept) -> Row:
+def closed(layout: Layout, row: Row, arguments: Arguments, t1, kept) -> Row:
     """End a member that has reached its horizon, its `stop` or `max_steps`."""
-    row = stopped(kernel, row, arguments, kept)
+    row = stopped(layout, row, arguments, kept)
     row = _end(row, row.t >= t1, RESULTS.successful)
-    spent = row.steps >= kernel.max_steps
-    budget = gradient_budget(kernel)
+    spent = row.steps >= layout.flow.max_steps
+    budget = gradient_budget(layout.flow)
     if budget is not None:
         spent = spent | (row.gradients >= budget)
     return _end(row, spent, RESULTS.max_steps_reached)
 
 
-def stopped(kernel: Kernel, row: Row, arguments: Arguments, asked) -> Row:
+def stopped(layout: Layout, row: Row, arguments: Arguments, asked) -> Row:
     """End a member whose `stop` says so, where it is asked."""
-    if kernel.stop is None:
+    stop = layout.flow.stop
+    if stop is None:
         return row
-    stop = scalar("stop", kernel.stop(row.t, *kernel.structure.join(row.params, arguments.frozen)))
-    return _end(row, asked & stop.astype(bool), RESULTS.event_occurred)
+    says = scalar("stop", stop(row.t, *layout.join(row.params, arguments)))
+    return _end(row, asked & says.astype(bool), RESULTS.event_occurred)
 
 
 def _end(row: Row, condition, result) -> Row:

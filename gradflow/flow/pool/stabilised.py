@@ -131,17 +131,14 @@ class Stabilised:
         lane = select(complete, ended, lane)._replace(direction=direction)
         machine = lane.machine._replace(y0=lane.row.params)
         begins = machine.phase == chebyshev.READY
-        ready = select(begins, chebyshev.first_stage(machine), machine)
-        idle = self.is_out(lane.row) | (begins & ~chebyshev.is_possible(machine, self.solver.max_stages))
-        ready = ready._replace(phase=jnp.where(idle, chebyshev.DONE, ready.phase), y0=None)
+        ready = select(begins, chebyshev.first_stage(machine, self.solver.max_stages), machine)
+        ready = ready._replace(phase=jnp.where(self.is_out(lane.row), chebyshev.DONE, ready.phase), y0=None)
         return lane._replace(machine=ready), taken._replace(kept=taken.kept & complete)
 
     def _complete(self, lane: Lane, m: Machine, arguments: Arguments, t1) -> tuple[Lane, Taken]:
         """Accept or refuse a step that is done, and begin the next."""
-        end = m.t + m.dt
-        possible = chebyshev.is_possible(m, self.solver.max_stages)
-        error = jax.tree.map(lambda e: jnp.where(possible, e, jnp.inf), chebyshev.embedded_error(m))
-        estimate = stabilised_estimate(self.solver, m, error)
+        m, end = chebyshev.finish(m), m.t + m.dt
+        estimate = stabilised_estimate(self.solver, m, chebyshev.refused_error(m))
         kept, t, next_t, _, controller_state, code = self.controller.adapt_step_size(
             m.t, end, m.y0, m.latest, arguments, estimate, ERROR_ORDER, lane.controller_state
         )
@@ -165,14 +162,14 @@ class Stabilised:
     def _next_row(self, row: Row, m: Machine, t, kept, controller_state: ControllerState) -> Row:
         choice = row.choice
         if not self.solver.always_stabilised:
-            choice = select(kept, after_stabilised(choice, m.dt, m.radius, m.gradients - m.iterations), choice)
+            choice = select(kept, after_stabilised(choice, m.dt, m.radius, m.stages), choice)
         return row._replace(
             params=select(kept, m.latest, m.y0),
             t=t,
             dt=controller_state.dt,
             steps=row.steps + 1,
             accepted=row.accepted + kept,
-            gradients=row.gradients + m.gradients,
+            gradients=row.gradients + chebyshev.gradients(m),
             stabilised_steps=row.stabilised_steps + kept,
             stiffness=jnp.maximum(row.stiffness, m.radius),
             choice=choice,

@@ -9,6 +9,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from gradflow.flow.controller import Estimate
+from gradflow.flow.norms import norm
 from gradflow.flow.solvers import chebyshev, dense
 from gradflow.flow.solvers.chebyshev import ChebyshevState, Loop, Machine
 from gradflow.flow.solvers.explicit import Tsit5, stacked_dense, unrolled_error, unrolled_stages
@@ -95,8 +96,8 @@ def seen_stiffness(points: list[PyTree], stages: list[PyTree]) -> Float[Array, "
 
     Where stability holds the step, their difference lies along the stiffest directions.
     """
-    change = chebyshev.norm(jax.tree.map(jnp.subtract, stages[-1], stages[-2]))
-    distance = chebyshev.norm(jax.tree.map(jnp.subtract, points[-1], points[-2]))
+    change = norm(jax.tree.map(jnp.subtract, stages[-1], stages[-2]))
+    distance = norm(jax.tree.map(jnp.subtract, points[-1], points[-2]))
     return lax.stop_gradient(jnp.where(distance > 0, change / jnp.where(distance > 0, distance, 1), 0))
 
 
@@ -215,8 +216,7 @@ class Auto(diffrax.AbstractAdaptiveSolver):
         m, stiff = chebyshev.stabilised_step(
             terms, t0, dt, y0, args, state.stiff, self.max_stages, self.loop, state.choice.stabilised
         )
-        stages = m.gradients - m.iterations
-        choice = state.choice if self.always_stabilised else after_stabilised(state.choice, dt, m.radius, stages)
+        choice = state.choice if self.always_stabilised else after_stabilised(state.choice, dt, m.radius, m.stages)
         after = state._replace(
             choice=choice,
             stiff=stiff,
@@ -231,7 +231,7 @@ def stabilised_estimate(solver: Auto, m: Machine, error: PyTree) -> Estimate:
     """Return the error of a stabilised step; rounding grows with the square of the number of stages."""
     stages = m.stages.astype(m.dt.dtype)
     longest = chebyshev.stable_step(solver.max_stages, m.radius)
-    return Estimate(error, jnp.full_like(stages, 3), m.gradients, stages**2, longest)
+    return Estimate(error, jnp.full_like(stages, 3), chebyshev.gradients(m), stages**2, longest)
 
 
 def held_by_stability(choice: Choice) -> Bool[Array, "..."]:

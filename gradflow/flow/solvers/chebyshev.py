@@ -23,6 +23,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from gradflow.errors import FlowError, shown
+from gradflow.flow.norms import norm
 from gradflow.flow.solvers.chebyshev_table import CUBIC_ERROR, LARGEST, SMALLEST, table
 
 POWER, READY, STAGE, LAST, DONE = range(5)  # where a step stands: the first and the last two evaluate gradients
@@ -59,22 +60,20 @@ class Machine(NamedTuple):
 
     Attributes:
         phase: POWER: the power method runs; READY: the radius is known; STAGE: stages; LAST: the slope at the end.
-        stage: the stage that is computed next.
-        stages: s of this step.
+        stage: the stage that is computed next; in the phase POWER iterations so far.
+        stages: s of this step; 0 where it needs too many.
         t: time at its start.
         dt: its size.
         y0: state at its start.
         f0: field there.
         older: Z of the latest stage less Z of the one before; the field at the end when the step is done.
-        latest: Z of the latest stage; the change of the state in the phase LAST, the new state when the step is done;
-            the direction while the power method runs.
-        middle: Z of the first stage that is summed up; the error once the last stage is there.
-        late: Z of the second; dt times the slope at the start of the dense output once the last stage is there.
+        latest: Z of the latest stage, the new state behind `finish`; the direction while the power method runs.
+        middle: Z of the first stage that is summed up, the error behind `finish`.
+        late: Z of the second, dt times the slope at the start of the dense output behind `finish`.
         scheme: coefficients.
         size: how far the power method goes along its direction.
         radius: spectral radius of the Jacobian.
-        iterations: of the power method for this step.
-        gradients: evaluated so far.
+        iterations: of the power method for this step, once it has stages.
     """
 
     phase: Int[Array, ""]
@@ -92,12 +91,6 @@ class Machine(NamedTuple):
     size: Float[Array, ""]
     radius: Float[Array, ""]
     iterations: Int[Array, ""]
-    gradients: Int[Array, ""]
-
-
-def norm(tree: PyTree) -> Float[Array, ""]:
-    """Return the Euclidean norm of a pytree."""
-    return jnp.sqrt(sum(jnp.sum(x * x) for x in jax.tree.leaves(tree)))
 
 
 def first_direction(y0: PyTree) -> PyTree:
@@ -109,24 +102,30 @@ def first_direction(y0: PyTree) -> PyTree:
 
 def needed_stages(dt, radius) -> Int[Array, ""]:
     """Return the smallest number of stages for which a step is stable; one more than there are if none is enough."""
-    return jnp.asarray(np.append(table().stages, LARGEST + 1), jnp.int32)[_scheme_index(dt, radius)]
+    return _stages_of(_scheme_index(dt, radius))
 
 
 def stable_step(stages, radius) -> Float[Array, ""]:
     """Return the largest step that is stable with that many stages."""
-    index = jnp.searchsorted(jnp.asarray(table().stages), stages, side="right") - 1
+    index = jnp.searchsorted(jnp.asarray(table().stages), stages, side="right", method="compare_all") - 1
     reach = jnp.asarray(table().reaches, radius.dtype)[index] * (1 - 8 * jnp.finfo(radius.dtype).eps)
     return reach / jnp.maximum(RADIUS_SAFETY * radius, jnp.finfo(radius.dtype).tiny)
 
 
 def _scheme_index(dt, radius) -> Int[Array, ""]:
-    return jnp.searchsorted(jnp.asarray(table().reaches, dt.dtype), lax.stop_gradient(RADIUS_SAFETY * dt * radius))
+    # The table is short: looking at all of it takes less time than a loop.
+    reaches = jnp.asarray(table().reaches, dt.dtype)
+    return jnp.searchsorted(reaches, lax.stop_gradient(RADIUS_SAFETY * dt * radius), method="compare_all")
+
+
+def _stages_of(index) -> Int[Array, ""]:
+    return jnp.asarray(np.append(table().stages, LARGEST + 1), jnp.int32)[index]
 
 
 def begin(t, dt, y0, f0, direction, radius, *, estimate: Bool[Array, ""]) -> Machine:
     """Return a machine at the start of a step; with `estimate` it finds the spectral radius first."""
     zero, count = jnp.zeros_like(dt), jnp.zeros((), jnp.int32)
-    cheap = needed_stages(dt, radius) >= MANY_STAGES
+    cheap = RADIUS_SAFETY * dt * radius > table().reaches[table().stages < MANY_STAGES].max()
     return Machine(
         phase=jnp.where(estimate | cheap, POWER, READY).astype(jnp.int32),
         stage=count,
@@ -143,23 +142,25 @@ def begin(t, dt, y0, f0, direction, radius, *, estimate: Bool[Array, ""]) -> Mac
         size=lax.stop_gradient(jnp.sqrt(jnp.finfo(dt.dtype).eps) * (1 + norm(y0))),
         radius=radius,
         iterations=count,
-        gradients=count,
     )
 
 
-def first_stage(m: Machine) -> Machine:
-    """Choose the number of stages and compute the first, which needs no new gradient."""
-    scheme = _scheme(_scheme_index(m.dt, m.radius), m.dt.dtype)
+def first_stage(m: Machine, max_stages: int) -> Machine:
+    """Choose the number of stages and compute the first; a step that needs too many is done at once, with none."""
+    index = _scheme_index(m.dt, m.radius)
+    scheme, stages = _scheme(index, m.dt.dtype), _stages_of(index)
+    possible = stages <= max_stages
     first = jax.tree.map(lambda f: 0.5 * scheme.slope * m.dt * f, m.f0)
     return m._replace(
-        phase=jnp.full_like(m.phase, STAGE),
+        phase=jnp.where(possible, STAGE, DONE).astype(jnp.int32),
         stage=jnp.full_like(m.stage, 2),
-        stages=jnp.minimum(needed_stages(m.dt, m.radius), LARGEST),
+        stages=jnp.where(possible, stages, 0),
         older=first,
         latest=first,
         middle=first,  # the stage that a step of three sums up; others replace it
         late=first,
         scheme=scheme,
+        iterations=m.stage,
     )
 
 
@@ -168,9 +169,9 @@ def is_running(m: Machine) -> Bool[Array, ""]:
     return (m.phase != READY) & (m.phase != DONE)
 
 
-def is_possible(m: Machine, max_stages: int) -> Bool[Array, ""]:
-    """Return whether so many stages are enough for a step whose spectral radius is known."""
-    return needed_stages(m.dt, m.radius) <= max_stages
+def gradients(m: Machine) -> Int[Array, ""]:
+    """Return how many gradients a step that is done has taken."""
+    return m.iterations + m.stages
 
 
 def advance(m: Machine, terms: Any, args: Any) -> Machine:
@@ -180,43 +181,42 @@ def advance(m: Machine, terms: Any, args: Any) -> Machine:
 
 def _advance(m: Machine, terms: Any, args: Any, powering: Any, running: Any = True) -> Machine:
     """Evaluate one gradient; where the phase is known in advance, what only other phases need is not computed."""
-    last, staged = m.phase == LAST, jnp.logical_and(running, jnp.logical_not(powering))
+    last, complete = m.phase == LAST, m.stage >= m.stages
+    staged = jnp.logical_and(running, jnp.logical_not(powering))
     reach, value, fraction = _place(m)
-    point = jax.tree.map(lambda y, x: y + jnp.where(powering, m.size, reach) * x, m.y0, m.latest)
-    slope = terms.vf(m.t + jnp.where(powering, 0, fraction) * m.dt, point, args)
-    phase, radius, scale = _power(m, slope)
-    complete, kick = m.stage >= m.stages, m.scheme.slope * m.dt
-    at_middle, at_late = (staged & (m.stage == pick) for pick in m.scheme.picks[:2])
-    finishing = staged & complete & ~last
-
-    def difference(f0, older, latest, f):
-        return older + m.scheme.growth * latest + kick * ((f - f0) / reach + value * f0)
-
-    def latest(f0, latest, change, z, end, f):
-        direction = jnp.where(scale > 0, lax.stop_gradient(f - f0) * scale, latest)
-        moved = jnp.where(last, end, jnp.where(complete, change, z))
-        return jnp.where(staged, moved, jnp.where(powering, direction, latest))
-
-    steps = jax.tree.map(difference, m.f0, m.older, m.latest, slope)
+    a, b, c = (jnp.where(last, w, x) for w, x in zip(m.scheme.weights[0], (0, 0, reach), strict=True))
+    c = jnp.where(powering, m.size, c)
+    point = jax.tree.map(lambda y, *z: y + _weighted((a, b, c), z), m.y0, m.middle, m.late, m.latest)
+    f = terms.vf(m.t + jnp.where(powering, 0, fraction) * m.dt, point, args)
+    rise = jax.tree.map(jnp.subtract, f, m.f0)
+    phase, radius, scale = _power(m, rise)
+    kick = m.scheme.slope * m.dt
+    weights = 1, m.scheme.growth, kick / reach, kick * value
+    steps = jax.tree.map(lambda *x: _weighted(weights, x), m.older, m.latest, rise, m.f0)
     z = jax.tree.map(jnp.add, m.latest, steps)
-    change, error, start = (
-        jax.tree.map(lambda *stages, row=row: sum(map(jnp.multiply, row, stages)), m.middle, m.late, z)
-        for row in m.scheme.weights
-    )
+    direction = jax.tree.map(lambda x, rise: jnp.where(scale > 0, lax.stop_gradient(rise) * scale, x), m.latest, rise)
     after = jnp.where(last, DONE, jnp.where(complete, LAST, STAGE))
+    at_middle, at_late = (staged & (m.stage == pick) for pick in m.scheme.picks[:2])
     return m._replace(
         phase=jnp.where(staged, after, jnp.where(powering, phase, m.phase)).astype(jnp.int32),
-        stage=m.stage + staged,
-        older=jax.tree.map(
-            lambda older, step, f: jnp.where(staged, jnp.where(last, f, step), older), m.older, steps, slope
-        ),
-        latest=jax.tree.map(latest, m.f0, m.latest, change, z, point, slope),
-        middle=_choose(finishing, error, _choose(at_middle, z, m.middle)),
-        late=_choose(finishing, start, _choose(at_late, z, m.late)),
+        stage=m.stage + running,
+        older=_choose(staged & ~last, steps, _choose(staged & last, f, m.older)),
+        latest=_choose(staged & ~last, z, _choose(powering, direction, m.latest)),
+        middle=_choose(at_middle, z, m.middle),
+        late=_choose(at_late, z, m.late),
         radius=jnp.where(powering, radius, m.radius),
-        iterations=m.iterations + powering,
-        gradients=m.gradients + running,
     )
+
+
+def finish(m: Machine) -> Machine:
+    """Sum up the stages of a step once its last gradient is there."""
+    stages = m.middle, m.late, m.latest
+    change, error, start = (jax.tree.map(lambda *z, row=row: _weighted(row, z), *stages) for row in m.scheme.weights)
+    return m._replace(latest=jax.tree.map(jnp.add, m.y0, change), middle=error, late=start)
+
+
+def _weighted(weights, arrays) -> Any:
+    return sum(map(jnp.multiply, weights, arrays))
 
 
 def _scheme(index, dtype) -> Scheme:
@@ -246,13 +246,13 @@ def _choose(condition, a: PyTree, b: PyTree) -> PyTree:
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), a, b)
 
 
-def _power(m: Machine, slope) -> tuple[Array, Array, Array]:
-    """Use a gradient for one iteration of the power method: return phase, radius, and 1 / |f - f0|, 0 if unusable."""
-    length = lax.stop_gradient(norm(jax.tree.map(jnp.subtract, slope, m.f0)))
+def _power(m: Machine, rise) -> tuple[Array, Array, Array]:
+    """Use f - f0 for one iteration of the power method: return phase, radius, and 1 / |f - f0|, 0 if unusable."""
+    length = lax.stop_gradient(norm(rise))
     usable = jnp.isfinite(length) & (length > 0)
     radius = jnp.where(usable, length / m.size, m.radius)
-    settled = (jnp.abs(radius - m.radius) <= POWER_CHANGE * radius) & (m.iterations > 0)
-    ended = settled | ~usable | (m.iterations + 1 >= POWER_ITERATIONS)
+    settled = (jnp.abs(radius - m.radius) <= POWER_CHANGE * radius) & (m.stage > 0)
+    ended = settled | ~usable | (m.stage + 1 >= POWER_ITERATIONS)
     scale = jnp.where(usable, 1 / jnp.where(usable, length, 1), 0)
     return jnp.where(ended, READY, POWER), lax.stop_gradient(radius), scale
 
@@ -291,9 +291,8 @@ def run_step(m: Machine, terms, args, *, enabled: Any, max_stages: int, loop: Lo
         return _advance(m, terms, args, powering=False)
 
     m = _loop(lambda m: enabled & (m.phase == POWER), estimate, m, POWER_ITERATIONS, loop)
-    direction, m = m.latest, first_stage(m)
-    possible = enabled & is_possible(m, max_stages)
-    return _loop(lambda m: possible & is_running(m), stage, m, max_stages, loop), direction
+    direction, m = m.latest, first_stage(m, max_stages)
+    return finish(_loop(lambda m: enabled & is_running(m), stage, m, max_stages, loop)), direction
 
 
 def _loop(condition, body, m: Machine, bound: int, kind: Loop) -> Machine:
@@ -392,8 +391,7 @@ def stabilised_step(
 
 def refused_error(m: Machine) -> PyTree:
     """Return the error of a finished step, infinite where it needed too many stages."""
-    done = m.phase == DONE
-    return jax.tree.map(lambda e: jnp.where(done, e, jnp.inf), embedded_error(m))
+    return jax.tree.map(lambda e: jnp.where(m.stages > 0, e, jnp.inf), embedded_error(m))
 
 
 def dense_slopes(m: Machine) -> tuple[PyTree, PyTree]:
