@@ -11,6 +11,7 @@ from gradflow import diagnostics as diagnostics
 from gradflow import laws as laws
 from gradflow import losses as losses
 from gradflow import models as models
+from gradflow import schedules as schedules
 from gradflow import tasks as tasks
 from gradflow.citation import citation as citation
 from gradflow.compare import flow_descent_gap as flow_descent_gap
@@ -26,6 +27,7 @@ from gradflow.flow import Crossing as Crossing
 from gradflow.flow import gradient_flow as gradient_flow
 from gradflow.flow import gradient_flow_ensemble as gradient_flow_ensemble
 from gradflow.flow import log_times as log_times
+from gradflow.observables import HeadObservables as HeadObservables
 from gradflow.sweep import Batched as Batched
 from gradflow.sweep import Descent as Descent
 from gradflow.sweep import Failure as Failure

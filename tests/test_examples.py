@@ -13,7 +13,7 @@ SMALLER: dict[str, dict[str, Any]] = {"kappa_sweep": {"kappas": 2, "seeds": 2}}
 
 
 def test_the_examples_are_there():
-    assert {path.stem for path in EXAMPLES} >= {"own_model", "own_network", "kappa_sweep"}
+    assert {path.stem for path in EXAMPLES} >= {"own_head", "own_model", "own_network", "kappa_sweep"}
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

@@ -1,11 +1,13 @@
-"""What the measurements accept: numbers from any source, masks, and the axes they need."""
+"""What the measurements accept: numbers from any source, masks, symbols, rows, and the axes they need."""
 
 from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
 
-from gradflow.errors import FlowError
+from gradflow.errors import FlowError, is_traced
 
 
 def as_float(argument: str, values: Any, axes: tuple[str, ...] = ()) -> Float[Array, "..."]:
@@ -56,3 +58,67 @@ def as_mask(argument: str, where: Any, shape: tuple[int, ...]) -> Bool[Array, ".
         return jnp.broadcast_to(where, shape)
     except ValueError:
         raise FlowError(f"{argument} has shape {where.shape}, which does not broadcast to {shape}") from None
+
+
+def as_symbols(argument: str, symbols: Any, n_classes: int, length: int) -> Int[Array, "..."]:
+    """Return class indices, one for each of `length` entries.
+
+    Args:
+        argument: its name, as typed.
+        symbols: whole numbers from 0 to `n_classes - 1`.
+        n_classes: how many there are.
+        length: of the last axis.
+
+    Returns:
+        The same numbers. Under `jit` a number outside the range cannot be noticed, and counts for no class.
+
+    Raises:
+        FlowError: if they are not whole, not in the range, or of another length.
+    """
+    symbols = jnp.asarray(symbols)
+    if not jnp.issubdtype(symbols.dtype, jnp.integer):
+        raise FlowError(f"{argument} has dtype {symbols.dtype}; pass class indices, whole numbers")
+    if not symbols.ndim or symbols.shape[-1] != length:
+        raise FlowError(f"{argument} has shape {symbols.shape}; pass (..., {length}), one symbol for each")
+    if not is_traced(symbols) and symbols.size:
+        low, high = np.asarray(symbols).min(), np.asarray(symbols).max()
+        if low < 0 or high >= n_classes:
+            allowed = f"with n_classes = {n_classes} it must lie in [0, {n_classes - 1}]"
+            raise FlowError(f"{argument} runs from {low} to {high}; {allowed}")
+    return symbols
+
+
+def common_shape(**shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape that arrays broadcast to.
+
+    Args:
+        **shapes: of the arrays, by their names, as typed.
+
+    Returns:
+        The shape.
+
+    Raises:
+        FlowError: if they do not broadcast.
+    """
+    try:
+        return jnp.broadcast_shapes(*shapes.values())
+    except ValueError:
+        listed = " and ".join(f"{name} has shape {shape}" for name, shape in shapes.items())
+        raise FlowError(f"{listed}; they must broadcast") from None
+
+
+def rescaled(weights: Float[Array, "... n"]) -> Float[Array, "... n"]:
+    """Return rows divided by their sum: probabilities.
+
+    Args:
+        weights: rows.
+
+    Returns:
+        Rows that sum to one; a row of zeros stays so, and a negative entry turns its row into NaN.
+    """
+    # Divided by the largest entry first: a sum of huge weights overflows. The quotient does not depend on it.
+    largest = lax.stop_gradient(jnp.max(jnp.abs(weights), axis=-1, keepdims=True, initial=0))
+    weights = weights / jnp.where(largest > 0, largest, 1)
+    total = jnp.sum(weights, axis=-1, keepdims=True)
+    weights = weights / jnp.where(total > 0, total, 1)
+    return jnp.where(jnp.any(weights < 0, axis=-1, keepdims=True), jnp.nan, weights)

@@ -1,12 +1,13 @@
-"""How concentrated a row of attention weights is.
+"""How concentrated a row of attention weights is, and how far two rows are apart.
 
 A masked entry is never read. A row without any weight, masked or all zero, measures 0, with zero gradients.
 """
 
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Bool, Float, Shaped
 
-from gradflow.diagnostics.arguments import as_float, as_mask
+from gradflow.diagnostics.arguments import as_float, as_mask, common_shape
 
 
 def entropy(
@@ -79,3 +80,32 @@ def largest_weight(
     some = jnp.any(mask, axis=axis)
     largest = jnp.max(jnp.where(mask, weights, -jnp.inf), axis=axis, initial=-jnp.inf)
     return jnp.where(some, largest, 0)
+
+
+def total_variation(
+    p: Shaped[Array, "..."],
+    q: Shaped[Array, "..."],
+    axis: int = -1,
+    where: Bool[Array, "..."] | None = None,
+) -> Float[Array, "..."]:
+    """Return the total variation distance of two rows, sum |p - q| / 2: 0 if equal, 1 if they share no entry.
+
+    Rows that do not sum to one are not rescaled: then it is half their L1 distance, and can exceed 1.
+
+    Args:
+        p: weights.
+        q: weights, broadcast against `p`.
+        axis: along which a row lies, after broadcasting.
+        where: True where an entry takes part, for instance the causal mask.
+
+    Returns:
+        Distances, in float32 or wider.
+
+    Raises:
+        FlowError: if one has no axis, or the shapes do not broadcast.
+    """
+    p, q = as_float("p", p, ("n",)), as_float("q", q, ("n",))
+    mask = as_mask("where", where, common_shape(p=p.shape, q=q.shape))
+    difference = jnp.where(mask, p - q, 0)
+    # Not `abs`, whose slope at zero is one: equal rows are at the minimum.
+    return jnp.sum(difference * lax.stop_gradient(jnp.sign(difference)), axis=axis) / 2

@@ -41,12 +41,24 @@ def time_to_one_hot(
     before = jnp.maximum(after - 1, 0)
     low, high = (jnp.take_along_axis(largest, i[..., None], axis=-1)[..., 0] for i in (before, after))
     part = jnp.where(high > low, (threshold - low) / jnp.where(high > low, high - low, 1), 1)
-    early, late = ts[before], ts[after]
-    positive = early > 0
-    ratio = late / jnp.where(positive, early, 1)
-    time = jnp.where(positive, early * jnp.where(positive, ratio, 1) ** part, early + part * (late - early))
-    first = jnp.where(after == 0, ts[0], time)
+    first = jnp.where(after == 0, ts[0], between(ts[before], ts[after], part))
     return jnp.where(jnp.any(reached, axis=-1), first, jnp.inf)
+
+
+def between(early: Float[Array, "..."], late: Float[Array, "..."], part: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Return the time at a part of the way between two saves, in log t, or in t from a save at t = 0.
+
+    Args:
+        early: time of the first save.
+        late: time of the second.
+        part: of the way, from 0 to 1.
+
+    Returns:
+        Times.
+    """
+    positive = early > 0
+    ratio = jnp.where(positive, late / jnp.where(positive, early, 1), 1)
+    return jnp.where(positive, early * ratio**part, early + part * (late - early))
 
 
 def rank_order_violations(

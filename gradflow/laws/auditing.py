@@ -1,4 +1,4 @@
-"""`audit`: every law whose conditions a run meets, checked on what the run saved."""
+"""`audit`: every law whose conditions a run or a model meets, checked on what the run saved."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ from gradflow.trajectory import Trajectory
 
 
 def audit(
-    trajectory: Trajectory,
+    trajectory: Trajectory | Any,
     loss: Callable,
     args: PyTree = None,
     *,
@@ -20,7 +20,10 @@ def audit(
     initial: Any = None,
     rtol: float | None = None,
 ) -> Audit:
-    """Check a run against every law whose conditions it meets, by the numbers of `gf.laws.polarization`.
+    """Check a run, or one model, against every law whose conditions it meets.
+
+    Numbers are those of `gf.laws.polarization`; an attention layer under the cross-entropy meets the laws of
+    `gf.laws.routing` instead, checked at up to 16 of the saved models.
 
     Drifts are measured from the first saved row, or from `initial`. Residuals are the largest along the run. Linear
     invariants are held to 1e-12 in float64 (1e-4 in float32) times the size of their terms, identities at one model to
@@ -29,7 +32,7 @@ def audit(
 
     Args:
         trajectory: what `gradient_flow` returned with observe=None. Of a gradient descent, only the laws that are
-            exact there are checked.
+            exact there are checked. A model on its own is checked for what holds at a single model.
         loss: the loss of the run.
         args: its data.
         rates: as given to the run.
@@ -54,8 +57,10 @@ def _number(entry: Row | Skipped) -> int:
     return int(first) if first else 0
 
 
-def _title(run: Run, trajectory: Trajectory) -> str:
+def _title(run: Run, trajectory: Any) -> str:
     name = getattr(run.loss, "__name__", type(run.loss).__name__)
+    if run.is_point:
+        return f"one {type(run.models).__name__}, loss {name}"
     unit = "steps" if run.is_descent else "t"
     kind = "descent" if run.is_descent else "flow"
     span = f"{unit} = {run.ts[0]:g} .. {run.ts[-1]:g}, {len(run.ts)} rows"

@@ -7,24 +7,30 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from gradflow import losses
-from gradflow.laws import invariants, measures, neighbours
+from gradflow.laws import heads, invariants, measures, neighbours
 from gradflow.laws import polarization as laws
 from gradflow.laws.conditions import INTEGRATED_OVER_RTOL, Run
 from gradflow.laws.table import Row, Skipped
 
 Entry = Row | Skipped
 FLOW_ONLY = "holds along the flow; this is a descent"
+POINT = "holds along a run; this is one model"
 START = "; save at t0, or pass initial=model"
 LINEAR = {  # invariants that Runge-Kutta and gradient descent keep to rounding
     "score_sum": ("1", "sum of scores is constant"),
     "values_outside_data": ("4", "values outside the data's span are constant"),
     "column_sums": ("20", "column sums of V are constant"),
     "matrix_outside_data": ("-", "first matrix outside the data's span is constant"),
+    "score_row_sums": ("-", "row sums of free scores are constant"),
+    "output_row_sums": ("-", "row sums of W_O are constant"),
 }
 NONLINEAR = {
     "hyperbolic": ("2", "|v1 - v2|^2/2 - cosh(a1 - a2) is constant"),
     "primitive_sum": ("3", "sum of primitives F(a_i) is constant"),
     "value_primitive": ("3", "|v_i|^2/2 - F(a_i) is constant"),
+    "query_key": ("-", "W_Q^T W_Q/r_Q - W_K^T W_K/r_K is constant"),
+    "value_output": ("-", "V^T V/r_V - W_O W_O^T/r_O is constant, V = W_V or the free values"),
+    "score_row_primitives": ("-", "row sums of the primitive F(s_ij) are constant"),
 }
 
 
@@ -35,15 +41,17 @@ def largest(*residuals: ArrayLike) -> float:
 
 def invariance(run: Run) -> Iterator[Entry]:
     """Yield laws 1 to 4, 20 and balancedness: whatever `conserved` knows about the model, the loss and the rates."""
-    args = run.args if run.is_kl or hasattr(run.args, "x") else None
+    args = run.args if run.is_kl or hasattr(run.args, "x") or run.is_batch else None
     drifts = measures.drifts(run.models, args, run.rates)
     for name, drift in drifts.items():
         law, statement = {**LINEAR, **NONLINEAR}.get(name, ("-", f"W_l W_l^T - W_l+1^T W_l+1 is constant ({name})"))
-        if name not in LINEAR and run.is_descent:
-            yield Skipped(law, statement, "drifts by O(step size) under descent")
+        if run.is_point or (name not in LINEAR and run.is_descent):
+            yield Skipped(law, statement, POINT if run.is_point else "drifts by O(step size) under descent")
             continue
         size = max(1.0, float(invariants.relative_size(run.models, name)))
         tolerance = run.tolerances.exact if name in LINEAR else run.tolerances.integrated
+        if name == "output_row_sums":
+            tolerance += run.rounding
         yield Row(law, statement, largest(drift) / size, tolerance)
     for name, (law, statement) in {**LINEAR, **NONLINEAR}.items():
         if run.is_value_softmax and name not in drifts and law != "-":
@@ -67,10 +75,15 @@ def dissipation(run: Run) -> Iterator[Entry]:
     if run.is_descent:
         yield Skipped("-", statement, FLOW_ONLY)
         return
-    floor = run.losses[0] * run.tolerances.integrated**2
-    rise = neighbours.loss_increase(jnp.maximum(run.losses, floor))
-    yield Row("-", "the loss never rises", largest(rise), run.tolerances.integrated)
-    yield Row("-", statement, largest(run.pointwise["dissipation"]), run.tolerances.pointwise)
+    if run.is_point:
+        yield Skipped("-", "the loss never rises", POINT)
+    else:
+        floor = run.losses[0] * run.tolerances.integrated**2
+        rise = neighbours.loss_increase(jnp.maximum(run.losses, floor))
+        yield Row("-", "the loss never rises", largest(rise), run.tolerances.integrated)
+    # P - Y of a cross-entropy rounds as 1 does, and is no larger than the loss.
+    share = np.minimum(run.losses, 1) if run.is_batch else 1
+    yield Row("-", statement, largest(run.pointwise["dissipation"] * share), run.tolerances.pointwise)
 
 
 def identities(run: Run) -> Iterator[Entry]:
@@ -100,6 +113,9 @@ def one_sample(run: Run) -> Iterator[Entry]:
         return
     size = max(1.0, largest(run.models.values))
     yield Row("6", rates, largest(*run.pointwise["clock"]) / size**2, run.tolerances.pointwise)
+    if run.is_point:
+        yield Skipped("7", orbit, POINT)
+        return
     gap = laws.orbit_gap(run.models, run.direction, run.rates, rtol=run.tolerances.integrated / INTEGRATED_OVER_RTOL)
     yield Row("7", orbit, largest(gap) / max(size, largest(run.models.scores)), run.tolerances.integrated)
 
@@ -123,6 +139,8 @@ def ordering(run: Run) -> Iterator[Entry]:
 def _why_no_order(run: Run) -> str:
     if run.is_descent:
         return FLOW_ONLY
+    if run.is_point:
+        return POINT
     if run.equal_start:
         return "all values are equal"
     if not run.uniform_start:
@@ -148,6 +166,7 @@ def _limit_of_loss(run: Run) -> Entry:
     if not reason:
         needs = {
             FLOW_ONLY: run.is_descent,
+            POINT: run.is_point,
             "the loss is not logistic": not run.is_loss(losses.logistic),
             "the sample has not unit norm": not run.unit_sample,
             "rates or temperature are not 1": not run.unit,
@@ -172,6 +191,7 @@ def _late(run: Run, law: str, statement: str, residual, horizon: float, toleranc
 def _why_no_bound(run: Run) -> str:
     needs = {
         FLOW_ONLY: run.is_descent,
+        POINT: run.is_point,
         "the loss is not square": not run.is_loss(losses.square),
         "weights do not sum to one": not run.models.activation.normalised,
         "rates or temperature are not 1": not run.unit,
@@ -184,7 +204,8 @@ def closed_form(run: Run) -> Iterator[Entry]:
     """Yield law 19: two values."""
     statement = "n = 2: (w, D) follows its closed form in tau"
     reason = run.why_no_softmax or ("" if run.n == 2 else f"n is {run.n}, not 2") or run.why_many
-    reason = reason or (FLOW_ONLY if run.is_descent else "" if run.unit else "rates or temperature are not 1")
+    reason = reason or (FLOW_ONLY if run.is_descent else POINT if run.is_point else "")
+    reason = reason or ("" if run.unit else "rates or temperature are not 1")
     if reason:
         yield Skipped("19", statement, reason)
         return
@@ -215,6 +236,8 @@ def entries(run: Run) -> list[Entry]:
         checks += [identities, one_sample, ordering, limits, closed_form, other_runs]
     elif run.has_tied_identity:
         checks.append(tied)
+    elif heads.is_head(run.models):
+        checks.append(heads.attention)
     found = [entry for check in checks for entry in check(run)]
     if not run.is_value_softmax:
         found.append(Skipped("1-20", "laws of a value-softmax", f"the model is a {type(run.models).__name__}"))

@@ -20,6 +20,7 @@ from gradflow.laws.paths import at_rows, leaf_rates, saved_models, saved_times
 from gradflow.laws.polarization.local import local
 from gradflow.models import TiedSoftmax, ValueSoftmax
 from gradflow.trajectory import Trajectory
+from gradflow.types import Batch
 
 _local = eqx.filter_jit(local)
 
@@ -55,34 +56,40 @@ class Run:
         ts: their times (steps of a descent).
         from_start: whether the first row is the start.
         is_descent: whether the run is an optimiser's.
+        is_point: whether there is no run, but one model.
         tolerances: for its dtype.
     """
 
     def __init__(
         self,
-        trajectory: Trajectory,
+        trajectory: Any,
         loss: Callable,
         args: PyTree,
         rates: PyTree | None,
         initial: Any,
         rtol: float | None,
     ):
-        if not isinstance(trajectory, Trajectory):
-            raise FlowError(f"trajectory is a {type(trajectory).__name__}: audit takes what `gradient_flow` returns")
         if is_traced((trajectory, args)):
             raise FlowError("trajectory is being traced: call audit outside jit, grad and vmap")
-        if np.ndim(trajectory.valid) != 1:
-            shape = np.shape(trajectory.valid)
-            raise FlowError(f"trajectory is an ensemble of shape {shape}: audit one member at a time")
         self.loss, self.args, self.rates = loss, args, rates
-        self.models, self.ts = saved_models(trajectory), saved_times(trajectory).astype(np.float64)
-        self.is_descent = "stalled_fraction" in trajectory.stats
+        self.is_point = not isinstance(trajectory, Trajectory)
+        if self.is_point:
+            self.models, self.ts, self.is_descent = _stacked(trajectory, initial), np.zeros(1), False
+        else:
+            self._read(trajectory)
         self.from_start = bool(self.ts[0] == 0)
         if initial is not None and not self.from_start:
             self._prepend(initial)
         self.tolerances = self._tolerances(rtol)
         if rates is not None:
             leaf_rates(rates, self.models)  # refuse rates that do not fit before anything is computed
+
+    def _read(self, trajectory: Trajectory) -> None:
+        if np.ndim(trajectory.valid) != 1:
+            shape = np.shape(trajectory.valid)
+            raise FlowError(f"trajectory is an ensemble of shape {shape}: audit one member at a time")
+        self.models, self.ts = saved_models(trajectory), saved_times(trajectory).astype(np.float64)
+        self.is_descent = "stalled_fraction" in trajectory.stats
 
     def _prepend(self, initial: Any) -> None:
         if jax.tree.structure(initial) != jax.tree.structure(self.models):
@@ -207,6 +214,27 @@ class Run:
         return isinstance(self.models, TiedSoftmax) and linear and self.unit
 
     @property
+    def rounding(self) -> float:
+        """How far a sum over classes of softmax probabilities can drift, which rounds at every time (or step)."""
+        rates = [1.0] if self.rates is None else leaf_rates(self.rates, self.models).values()
+        fastest = max(float(np.max(rate)) for rate in rates)
+        return float(jnp.finfo(self.models.w_o.dtype).eps) * fastest * float(self.ts[-1])
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether the loss is `gf.losses.cross_entropy` of a batch."""
+        return self.is_loss(losses.cross_entropy) and isinstance(self.args, Batch)
+
+    @property
     def is_kl(self) -> bool:
         """Whether the loss is `gf.losses.kl`."""
         return self.is_loss(losses.kl)
+
+
+def _stacked(model: Any, initial: Any) -> Any:
+    """Return one model as a stack of one."""
+    if not any(map(eqx.is_inexact_array, jax.tree.leaves(model))):
+        raise FlowError(f"trajectory is a {type(model).__name__}: audit takes what `gradient_flow` returns, or a model")
+    if initial is not None:
+        raise FlowError("initial is given beside a single model: it belongs to a run that was not saved at t = 0")
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None] if eqx.is_array(leaf) else leaf, model)

@@ -7,10 +7,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from gradflow.activations import AbstractActivation, Softmax
+from gradflow.activations import AbstractActivation, Softmax, Sparsemax
 from gradflow.errors import FlowError
 from gradflow.laws.paths import leaf_rates, softmax_temperature, value_rates
-from gradflow.models import DeepLinear, TiedSoftmax, ValueSoftmax
+from gradflow.laws.routing.gauge import HEADS, Head, gauge, pairs
+from gradflow.models import DeepLinear, FreeHead, TiedSoftmax, ValueSoftmax
+from gradflow.types import Batch
 
 
 def conserved(model: PyTree, args: PyTree = None, rates: PyTree | None = None) -> dict[str, Array]:
@@ -25,12 +27,16 @@ def conserved(model: PyTree, args: PyTree = None, rates: PyTree | None = None) -
     - `TiedSoftmax`: `column_sums` of U (KL and a normalised map); none otherwise.
     - `DeepLinear`: `balance_l` for l = 1 .. L - 1, W_l W_l^T / r_l - W_{l+1}^T W_{l+1} / r_{l+1}, and
       `matrix_outside_data` (W_1 beyond the span of the data).
+    - attention layers (`AttentionHead`, `FreeValueHead`, `FreeHead`, `MultiHeadAttention`): `query_key`,
+      W_Q^T W_Q / r_Q - W_K^T W_K / r_K, and `value_output`, W_V^T W_V / r_V - W_O W_O^T / r_O (V^T V for free values);
+      `output_row_sums` of W_O (cross-entropy on a `Batch`); of free scores `score_row_sums` (softmax, sparsemax: sum_j
+      s_ij) or `score_row_primitives` (other normalised maps: sum_j F(s_ij)).
     - any other model: nothing is known, the dictionary is empty.
 
     Args:
         model: the model.
         args: data of the loss: samples `Data(x, y)` mean a loss of the predictions X beta; a vector (d,) means
-            `gf.losses.kl`; None means that nothing is known about the loss.
+            `gf.losses.kl`, a `Batch` `gf.losses.cross_entropy`; None means that nothing is known about the loss.
         rates: as given to `gf.gradient_flow`.
 
     Returns:
@@ -42,6 +48,8 @@ def conserved(model: PyTree, args: PyTree = None, rates: PyTree | None = None) -
         return {"column_sums": column_sums(model.values)}
     if isinstance(model, DeepLinear):
         return _of_deep_linear(model, args, rates)
+    if isinstance(model, HEADS):
+        return _of_head(model, args, rates)
     return {}
 
 
@@ -67,6 +75,21 @@ def _of_deep_linear(model: DeepLinear, args: PyTree, rates: PyTree | None) -> di
     outside = outside_data(args)
     if outside is not None:
         found["matrix_outside_data"] = jnp.matmul(model.matrices[0], outside, precision="highest")
+    return found
+
+
+def _of_head(head: Head, args: PyTree, rates: PyTree | None) -> dict[str, Array]:
+    found: dict[str, Array] = dict(gauge(head, rates))
+    if isinstance(args, Batch):
+        found["output_row_sums"] = jnp.sum(jnp.asarray(head.w_o), axis=-1)
+    if not isinstance(head, FreeHead) or not head.activation.normalised:
+        return found
+    # Masked scores do not move, whatever they hold.
+    scores = jnp.where(head.mask(head.scores.shape[-1]), head.scores, 0)
+    if isinstance(head.activation, Softmax | Sparsemax):
+        found["score_row_sums"] = jnp.sum(scores, axis=-1)
+    elif has_primitive(head.activation):
+        found["score_row_primitives"] = jnp.sum(jnp.asarray(head.activation.primitive(scores)), axis=-1)
     return found
 
 
@@ -156,10 +179,18 @@ def conserved_drift(models: PyTree, args: PyTree = None, rates: PyTree | None = 
     return {name: x - x[:1] for name, x in conserved(models, args, rates).items()}
 
 
+def _matrices(head: Head) -> list[Array]:
+    return [jnp.asarray(getattr(head, name)) for pair in pairs(head) for name in (pair.left, pair.right)]
+
+
 def relative_size(models: Any, name: str) -> Float[Array, ""]:
     """Return the size of the terms whose difference an invariant is, the scale of its rounding."""
     if name == "hyperbolic":
         return jnp.max(jnp.cosh((models.scores[..., 0] - models.scores[..., 1]) / softmax_temperature(models)))
     if name in ("primitive_sum", "value_primitive"):
         return jnp.max(jnp.abs(models.activation.primitive(models.scores)))
+    if name == "score_row_primitives":
+        return jnp.max(jnp.abs(models.activation.primitive(models.scores)))
+    if name in ("query_key", "value_output"):
+        return jnp.max(jnp.stack([jnp.max(jnp.sum(x**2, axis=(-2, -1))) for x in _matrices(models)]))
     return jnp.max(jnp.stack([jnp.max(jnp.abs(x)) for x in jax.tree.leaves(models) if eqx.is_inexact_array(x)]))

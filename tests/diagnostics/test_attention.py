@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gradflow as gf
-from gradflow.diagnostics import effective_count, entropy, largest_weight
+from gradflow.diagnostics import effective_count, entropy, largest_weight, total_variation
 
 MASK = np.array([True, True, False, True])
 
@@ -99,8 +99,39 @@ def test_entropy_is_bounded_and_agrees_with_the_formula(raw):
         (lambda: entropy(object()), "array of numbers"),
         (lambda: entropy(np.ones(3), where=np.ones(3)), "where has dtype float64"),
         (lambda: entropy(np.ones(3), where=np.ones(2, bool)), "does not broadcast"),
+        (lambda: total_variation(np.ones(3), np.ones(2)), "p has shape (3,) and q has shape (2,); they must broadcast"),
+        (lambda: total_variation(np.ones(3), 1.0), "q has shape ()"),
     ],
 )
 def test_bad_input_is_named(call, words):
     with pytest.raises(gf.FlowError, match=words.replace("(", r"\(").replace(")", r"\)")):
         call()
+
+
+def test_total_variation_of_known_rows():
+    one_hot = np.eye(3)
+    np.testing.assert_allclose(total_variation(one_hot, one_hot[::-1]), [1, 0, 1])
+    np.testing.assert_allclose(total_variation(one_hot, np.full(3, 1 / 3)), [2 / 3] * 3)
+    np.testing.assert_allclose(total_variation(one_hot, one_hot[0], axis=0), [1, 0.5, 0.5])
+    assert total_variation(np.array([2.0, 0.0]), np.array([0.0, 2.0])) == 2  # half the L1 distance, not rescaled
+    assert total_variation(np.zeros((2, 0)), np.zeros(0)).tolist() == [0, 0]
+    assert total_variation(np.ones(1), np.ones(1)) == 0
+
+
+def test_total_variation_never_reads_masked_entries():
+    p, q = jnp.asarray([0.5, 0.5, jnp.nan, 0]), jnp.asarray([0.25, 0.25, 0.25, 0.5])
+    value, gradient = jax.value_and_grad(total_variation)(p, q, where=MASK)
+    assert value == 0.5 and gradient.tolist() == [0.5, 0.5, 0, -0.5]
+    assert total_variation(jnp.float32([1, 0]), np.float32([0, 1])).dtype == jnp.float32
+    assert jax.grad(total_variation)(q, q).tolist() == [0, 0, 0, 0]
+
+
+@given(st.lists(st.floats(0, 1), min_size=9, max_size=9))
+def test_total_variation_is_a_distance(raw):
+    p, q, r = np.asarray(jax.nn.softmax(20 * jnp.array(raw).reshape(3, 3)))
+    assert total_variation(p, q) == total_variation(q, p)
+    assert 0 <= total_variation(p, q) <= 1 + 1e-15
+    assert total_variation(p, r) <= total_variation(p, q) + total_variation(q, r) + 1e-15
+    # The largest difference of the probabilities of an event.
+    events = np.array(np.meshgrid(*[[0, 1]] * 3)).reshape(3, -1)
+    assert total_variation(p, q) == pytest.approx(np.abs((p - q) @ events).max(), abs=1e-15)

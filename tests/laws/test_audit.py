@@ -124,6 +124,14 @@ def test_descent_keeps_what_is_linear():
     assert laws_in(audit.rows) == {"1", "4"}
 
 
+def test_one_model_is_audited_for_what_holds_at_one():
+    setting, _ = setting_a()
+    audit = gf.laws.audit(setting.model, setting.loss, setting.args)
+    assert audit.holds, str(audit)
+    assert laws_in(audit.rows) == {"-", "5", "6", "17"}
+    assert {"1", "7", "8", "11"} <= {e.law for e in audit.skipped if e.reason == "holds along a run; this is one model"}
+
+
 def test_what_cannot_be_audited_is_refused_in_one_line():
     setting, plain = setting_a()
     weights = dataclasses.replace(plain, observed=plain.observed.weights)
@@ -133,8 +141,8 @@ def test_what_cannot_be_audited_is_refused_in_one_line():
         gf.laws.audit(plain, setting.loss, setting.args, initial=jnp.ones(3))
     with pytest.raises(gf.FlowError, match="rates"):
         gf.laws.audit(plain, setting.loss, setting.args, rates={"valeus": 2.0})
-    with pytest.raises(gf.FlowError, match="ValueSoftmax"):
-        gf.laws.audit(setting.model, setting.loss, setting.args)
+    with pytest.raises(gf.FlowError, match="or a model"):
+        gf.laws.audit(setting.loss, setting.loss, setting.args)
     with pytest.raises(gf.FlowError, match="save axis"):
         gf.laws.polarization.score_sum(setting.model)
     nothing = eqx.tree_at(lambda t: t.valid, plain, np.zeros(60, bool))
