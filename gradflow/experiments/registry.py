@@ -13,6 +13,10 @@ MODULES = {
     "target-distribution": "gradflow.experiments.target_distribution",
     "real-data": "gradflow.experiments.real_data",
     "sweep-activations": "gradflow.experiments.sweep_activations",
+    "routing": "gradflow.experiments.routing",
+    "sticky-markov": "gradflow.experiments.sticky_markov",
+    "frame-precision": "gradflow.experiments.frame_precision",
+    "feedback": "gradflow.experiments.feedback",
 }
 
 

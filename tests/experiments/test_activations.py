@@ -1,65 +1,35 @@
 """Six maps: verdicts, golden numbers, one kernel for many maps, kinks, controls that fail, figures, resuming."""
 
-import dataclasses
-import json
-import warnings
-from pathlib import Path
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from trial import Trial, changed, golden
 
-from gradflow import activations, experiments
-from gradflow.descent import checkpoint
+from gradflow import activations
 from gradflow.experiments.activations.config import NAMES, REFERENCE, SIX
 from gradflow.experiments.panel import Objective, Panel, member, panel_loss
 from gradflow.models import paper
 
-EXPERIMENT = experiments.get("activations")
-CONFIG = EXPERIMENT.config()
-TINY = dataclasses.replace(
-    EXPERIMENT.config.paper(), square_steps=40, logistic_steps=60, horizon=50.0, saves=8, late_tau=210.0, late_seeds=2
-)
-RECORDED_NUMBERS = json.loads((Path(__file__).parents[1] / "golden" / "polarization.json").read_text())
-
-
-def compute(config, folder):
-    results = {}
-    for stage in EXPERIMENT.stages(config):
-        (folder / stage.name).mkdir()
-        results[stage.name] = stage.compute(folder / stage.name)
-    return results
-
-
-@pytest.fixture(scope="module")
-def quick(tmp_path_factory):
-    return compute(CONFIG, tmp_path_factory.mktemp("quick"))
-
-
-def verdicts(results) -> dict[str, str]:
-    return {claim.id: claim.verdict for claim in EXPERIMENT.claims(CONFIG, results)}
-
-
-def changed(results, stage: str, **arrays):
-    return results | {stage: results[stage] | arrays}
+TRIAL = Trial.of("activations", square_steps=40, logistic_steps=60, horizon=50.0, saves=8, late_tau=210.0, late_seeds=2)
+EXPERIMENT, verdicts = TRIAL.experiment, TRIAL.verdicts
+quick = TRIAL.fixture()
+RECORDED_NUMBERS = golden("B_six_maps")
 
 
 def test_verdicts_are_the_recorded_ones(quick):
-    assert verdicts(quick) == dict(EXPERIMENT.recorded)
+    assert verdicts(quick) == EXPERIMENT.recorded
 
 
 def test_every_claim_has_numbers_and_a_control(quick):
-    for claim in EXPERIMENT.claims(CONFIG, quick):
-        assert claim.statement and claim.paper and claim.control
-        assert any(character.isdigit() for character in claim.measured) and "nan" not in claim.measured
+    TRIAL.check_claims(quick)
 
 
 def test_golden_numbers_are_met_by_descent(quick):
     keys = dict(zip(("L1", "Sum", "x2", "softmax", "ReLU", "sigmoid"), SIX, strict=True))
     for loss, factor in (("square", 10.0), ("logistic", 1.0)):
-        for key, row in RECORDED_NUMBERS["B_six_maps"][loss].items():
+        for key, row in RECORDED_NUMBERS[loss].items():
             index = NAMES.index(keys[key].name)
             weights = quick["descent"][f"{loss}_weights"][-1, index]
             assert REFERENCE[loss][keys[key].name] == (row["max_weight"], row["min_weight"])
@@ -128,36 +98,14 @@ def test_claims_fail_on_runs_that_break_them(quick):
 
 
 def test_figures_draw_without_warnings(quick, tmp_path):
-    from gradflow import plot
-
-    figures = EXPERIMENT.figures(CONFIG, quick)
-    assert [figure.name for figure in figures] == [
-        "largest-share",
-        "six-maps-logistic",
-        "six-maps-square",
-        "elementwise",
-        "late-stage",
-        "kink",
-        "conserved",
-    ]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for figure in figures:
-            assert figure.title and len(figure.caption) > 50 and len(figure.alt) > 50
-            assert all(path.stat().st_size > 5_000 for path in plot.save(figure.draw(), tmp_path / figure.name))
+    names = ["largest-share", "six-maps-logistic", "six-maps-square", "elementwise", "late-stage", "kink", "conserved"]
+    TRIAL.check_figures(quick, names, tmp_path)
 
 
 def test_paper_preset_checkpoints_and_resumes(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "EVERY_SECONDS", 0.0)
-    stage = next(stage for stage in EXPERIMENT.stages(TINY) if stage.name == "descent")
-    first = stage.compute(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["logistic", "square"]
-    again = stage.compute(tmp_path)
-    assert all(np.array_equal(first[name], again[name], equal_nan=True) for name in first)
+    assert TRIAL.check_resuming("descent", tmp_path, monkeypatch) == ["logistic", "square"]
 
 
 @pytest.mark.slow
 def test_tiny_settings_run_through(tmp_path):
-    results = compute(TINY, tmp_path)
-    assert {claim.id for claim in EXPERIMENT.claims(TINY, results)} == set(EXPERIMENT.recorded)
-    assert all(figure.draw() for figure in EXPERIMENT.figures(TINY, results))
+    TRIAL.check_all_runs(tmp_path)

@@ -1,27 +1,21 @@
 """Condition numbers: verdicts, golden numbers, accuracy of the clock, controls that fail, figures, resuming."""
 
-import dataclasses
 import importlib
-import json
-import warnings
-from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from trial import Trial, changed, golden
 
-from gradflow import experiments, losses
-from gradflow.descent import checkpoint
+from gradflow import losses
 from gradflow.experiments.condition_number.claims import GOLDEN, families, rank_correlation
 from gradflow.flow import gradient_flow
 from gradflow.laws import polarization as laws
 from gradflow.models import ValueSoftmax
 from gradflow.types import Data
 
-EXPERIMENT = experiments.get("condition-number")
-CONFIG = EXPERIMENT.config()
-TINY = dataclasses.replace(
-    EXPERIMENT.config.paper(),
+TRIAL = Trial.of(
+    "condition-number",
     steps=300,
     horizon=1e3,
     seeds=2,
@@ -29,37 +23,21 @@ TINY = dataclasses.replace(
     targets=(2.0, 4.0),
     norms=(4.0, 8.0),
 )
-RECORDED_NUMBERS = json.loads((Path(__file__).parents[1] / "golden" / "polarization.json").read_text())
-
-
-@pytest.fixture(scope="module")
-def quick(tmp_path_factory):
-    return {stage.name: stage.compute(tmp_path_factory.mktemp(stage.name)) for stage in EXPERIMENT.stages(CONFIG)}
-
-
-def verdicts(results) -> dict[str, str]:
-    return {claim.id: claim.verdict for claim in EXPERIMENT.claims(CONFIG, results)}
-
-
-def changed(results, stage: str, **arrays):
-    return results | {stage: results[stage] | arrays}
+EXPERIMENT, CONFIG, verdicts = TRIAL.experiment, TRIAL.config, TRIAL.verdicts
+quick = TRIAL.fixture()
+RECORDED_NUMBERS = golden("D_condition_number")
 
 
 def test_verdicts_are_the_recorded_ones(quick):
-    assert verdicts(quick) == dict(EXPERIMENT.recorded)
+    assert verdicts(quick) == EXPERIMENT.recorded
 
 
 def test_every_claim_has_numbers_and_a_control(quick):
-    for claim in EXPERIMENT.claims(CONFIG, quick):
-        assert claim.statement and claim.paper and claim.control
-        assert any(character.isdigit() for character in claim.measured) and "nan" not in claim.measured
+    TRIAL.check_claims(quick)
 
 
 def test_golden_numbers_are_met_by_descent(quick):
-    recorded = {
-        float(kappa): (row["loss"], row["s_max"], row["entropy"])
-        for kappa, row in RECORDED_NUMBERS["D_condition_number"].items()
-    }
+    recorded = {float(kappa): (row["loss"], row["s_max"], row["entropy"]) for kappa, row in RECORDED_NUMBERS.items()}
     assert recorded == GOLDEN
     descent = quick["descent"]
     for row, kappa in enumerate(CONFIG.kappas):
@@ -140,30 +118,14 @@ def test_rank_correlation_of_monotone_shuffled_and_tied_data():
 
 
 def test_figures_draw_without_warnings(quick, tmp_path):
-    from gradflow import plot
-
-    figures = EXPERIMENT.figures(CONFIG, quick)
-    assert [figure.name for figure in figures] == ["runs", "clock", "fixed-norm"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for figure in figures:
-            assert figure.title and len(figure.caption) > 50 and len(figure.alt) > 50
-            assert all(path.stat().st_size > 5_000 for path in plot.save(figure.draw(), tmp_path / figure.name))
+    TRIAL.check_figures(quick, ["runs", "clock", "fixed-norm"], tmp_path)
 
 
 def test_paper_preset_checkpoints_and_resumes(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "EVERY_SECONDS", 0.0)
     assert EXPERIMENT.config.paper().steps == CONFIG.steps == 300_000
-    stage = next(stage for stage in EXPERIMENT.stages(TINY) if stage.name == "descent")
-    first = stage.compute(tmp_path)
-    assert len(list(tmp_path.iterdir())) == len(TINY.kappas)
-    again = stage.compute(tmp_path)
-    assert all(np.array_equal(first[name], again[name]) for name in first)
+    assert len(TRIAL.check_resuming("descent", tmp_path, monkeypatch)) == len(TRIAL.tiny.kappas)
 
 
 @pytest.mark.slow
 def test_tiny_settings_run_through(tmp_path):
-    results = {stage.name: stage.compute(tmp_path) for stage in EXPERIMENT.stages(TINY)}
-    claims = EXPERIMENT.claims(TINY, results)
-    assert {claim.id for claim in claims} == set(EXPERIMENT.recorded)
-    assert all(figure.draw() for figure in EXPERIMENT.figures(TINY, results))
+    TRIAL.check_all_runs(tmp_path)

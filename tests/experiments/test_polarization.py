@@ -1,51 +1,24 @@
 """The main experiment: verdicts, the numbers they rest on, controls that must fail, figures, and resuming."""
 
-import dataclasses
-import json
-import warnings
-from pathlib import Path
-
 import numpy as np
 import pytest
+from trial import Trial, changed, golden
 
-from gradflow import experiments
-from gradflow.descent import checkpoint
 from gradflow.experiments.polarization.claims import GOLDEN, LOSER_GAP, at, pair_gaps, peak, ranked
 from gradflow.experiments.polarization.table import laws
 
-EXPERIMENT = experiments.get("polarization")
-CONFIG = EXPERIMENT.config()
-TINY = dataclasses.replace(
-    EXPERIMENT.config.paper(), horizon=1e3, descent_time=100.0, seeds=2, step_sizes=(0.1, 0.05), tau=100.0
-)
-RECORDED_NUMBERS = json.loads((Path(__file__).parents[1] / "golden" / "polarization.json").read_text())["A_logistic"]
-
-
-def compute(config, folder: Path):
-    return {stage.name: stage.compute(folder) for stage in EXPERIMENT.stages(config)}
-
-
-@pytest.fixture(scope="module")
-def quick(tmp_path_factory):
-    return {stage.name: stage.compute(tmp_path_factory.mktemp(stage.name)) for stage in EXPERIMENT.stages(CONFIG)}
-
-
-def verdicts(results) -> dict[str, str]:
-    return {claim.id: claim.verdict for claim in EXPERIMENT.claims(CONFIG, results)}
-
-
-def changed(results, stage: str, **arrays):
-    return results | {stage: results[stage] | arrays}
+TRIAL = Trial.of("polarization", horizon=1e3, descent_time=100.0, seeds=2, step_sizes=(0.1, 0.05), tau=100.0)
+EXPERIMENT, CONFIG, verdicts = TRIAL.experiment, TRIAL.config, TRIAL.verdicts
+quick = TRIAL.fixture()
+RECORDED_NUMBERS = golden("A_logistic")
 
 
 def test_verdicts_are_the_recorded_ones(quick):
-    assert verdicts(quick) == dict(EXPERIMENT.recorded)
+    assert verdicts(quick) == EXPERIMENT.recorded
 
 
 def test_every_claim_has_numbers_and_a_control(quick):
-    for claim in EXPERIMENT.claims(CONFIG, quick):
-        assert claim.statement and claim.paper and claim.control
-        assert any(character.isdigit() for character in claim.measured) and "nan" not in claim.measured
+    TRIAL.check_claims(quick)
 
 
 def test_golden_numbers_are_met_by_descent(quick):
@@ -121,30 +94,14 @@ def test_laws_are_all_tested(quick):
 
 
 def test_figures_draw_without_warnings(quick, tmp_path):
-    from gradflow import plot
-
-    figures = EXPERIMENT.figures(CONFIG, quick)
-    assert [figure.name for figure in figures] == ["hero", "paths", "clock", "laws", "starts", "descent-gap"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for figure in figures:
-            assert figure.title and len(figure.caption) > 50 and len(figure.alt) > 50
-            assert all(path.stat().st_size > 5_000 for path in plot.save(figure.draw(), tmp_path / figure.name))
+    TRIAL.check_figures(quick, ["hero", "paths", "clock", "laws", "starts", "descent-gap"], tmp_path)
 
 
 def test_paper_preset_checkpoints_and_resumes(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "EVERY_SECONDS", 0.0)
     assert EXPERIMENT.config.paper().steps == CONFIG.steps == 1_000_000
-    stage = next(stage for stage in EXPERIMENT.stages(TINY) if stage.name == "descent")
-    first = stage.compute(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["descent"]
-    again = stage.compute(tmp_path)
-    assert all(np.array_equal(first[name], again[name]) for name in first)
+    assert TRIAL.check_resuming("descent", tmp_path, monkeypatch) == ["descent"]
 
 
 @pytest.mark.slow
 def test_tiny_settings_run_through(tmp_path):
-    results = compute(TINY, tmp_path)
-    claims = EXPERIMENT.claims(TINY, results)
-    assert {claim.id for claim in claims} == set(EXPERIMENT.recorded)
-    assert all(figure.draw() for figure in EXPERIMENT.figures(TINY, results))
+    TRIAL.check_all_runs(tmp_path)

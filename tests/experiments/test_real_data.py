@@ -1,61 +1,30 @@
 """Real data: verdicts, what separable means, the winner rule, controls that fail, figures, resuming."""
 
-import dataclasses
 import importlib
-import warnings
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from trial import Trial, changed
 
-from gradflow import experiments, losses
-from gradflow.descent import checkpoint
+from gradflow import losses
 from gradflow.experiments.real_data.claims import FROZEN, SOFTMAX, largest, rank_correlation
 from gradflow.experiments.real_data.config import MAPS, SIZE, TASKS
 from gradflow.types import Data
 
-EXPERIMENT = experiments.get("real-data")
-CONFIG = EXPERIMENT.config()
-TINY = dataclasses.replace(
-    EXPERIMENT.config.paper(),
-    **{name.replace("-", "_"): 3.0 for name in TASKS},
-    seeds=1,
-    descent_steps=40,
-    saves=8,
-)
+TRIAL = Trial.of("real-data", **{name.replace("-", "_"): 3.0 for name in TASKS}, seeds=1, descent_steps=40, saves=8)
+EXPERIMENT, CONFIG, verdicts = TRIAL.experiment, TRIAL.config, TRIAL.verdicts
+quick = TRIAL.fixture()
 parts = importlib.import_module("gradflow.experiments.real_data.stages")
 
 
-def compute(config, folder):
-    results = {}
-    for stage in EXPERIMENT.stages(config):
-        (folder / stage.name).mkdir()
-        results[stage.name] = stage.compute(folder / stage.name)
-    return results
-
-
-@pytest.fixture(scope="module")
-def quick(tmp_path_factory):
-    return compute(CONFIG, tmp_path_factory.mktemp("quick"))
-
-
-def verdicts(results) -> dict[str, str]:
-    return {claim.id: claim.verdict for claim in EXPERIMENT.claims(CONFIG, results)}
-
-
-def changed(results, stage: str, **arrays):
-    return results | {stage: results[stage] | arrays}
-
-
 def test_verdicts_are_the_recorded_ones(quick):
-    assert verdicts(quick) == dict(EXPERIMENT.recorded)
+    assert verdicts(quick) == EXPERIMENT.recorded
 
 
 def test_every_claim_has_numbers_and_a_control(quick):
-    for claim in EXPERIMENT.claims(CONFIG, quick):
-        assert claim.statement and claim.paper and claim.control
-        assert any(character.isdigit() for character in claim.measured) and "nan" not in claim.measured
+    TRIAL.check_claims(quick)
 
 
 @pytest.mark.parametrize("name", ["wine-separable", "wine-overlapping", "breast-cancer", "digits"])
@@ -127,28 +96,13 @@ def test_rank_correlation_of_ordered_and_reversed_data():
 
 
 def test_figures_draw_without_warnings(quick, tmp_path):
-    from gradflow import plot
-
-    figures = EXPERIMENT.figures(CONFIG, quick)
-    assert [figure.name for figure in figures] == ["largest-weight", "clock", "loss", "winners", "conserved", "descent"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for figure in figures:
-            assert figure.title and len(figure.caption) > 50 and len(figure.alt) > 50
-            assert all(path.stat().st_size > 5_000 for path in plot.save(figure.draw(), tmp_path / figure.name))
+    TRIAL.check_figures(quick, ["largest-weight", "clock", "loss", "winners", "conserved", "descent"], tmp_path)
 
 
 def test_paper_preset_checkpoints_and_resumes(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "EVERY_SECONDS", 0.0)
-    stage = next(stage for stage in EXPERIMENT.stages(TINY) if stage.name == "descent")
-    first = stage.compute(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["descent"]
-    again = stage.compute(tmp_path)
-    assert all(np.array_equal(first[name], again[name], equal_nan=True) for name in first)
+    assert TRIAL.check_resuming("descent", tmp_path, monkeypatch) == ["descent"]
 
 
 @pytest.mark.slow
 def test_tiny_settings_run_through(tmp_path):
-    results = compute(TINY, tmp_path)
-    assert {claim.id for claim in EXPERIMENT.claims(TINY, results)} == set(EXPERIMENT.recorded)
-    assert all(figure.draw() for figure in EXPERIMENT.figures(TINY, results))
+    TRIAL.check_all_runs(tmp_path)

@@ -1,16 +1,15 @@
 """The sweep over maps: made results that obey and break the laws, the padded member, crossing times, real runs."""
 
-import dataclasses
 import functools
-import warnings
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from trial import Trial, changed, check_equal
 
-from gradflow import experiments, losses
+from gradflow import losses
 from gradflow.activations import by_name, names
 from gradflow.experiments.sweep_activations import problem, readings
 from gradflow.experiments.sweep_activations.config import FEATURES, LOSSES, SCORE, log_slope
@@ -18,11 +17,9 @@ from gradflow.experiments.sweep_activations.stages import crossing_times
 from gradflow.models import ValueSoftmax
 from gradflow.types import Data
 
-EXPERIMENT = experiments.get("sweep-activations")
-CONFIG = EXPERIMENT.config()
-SQUARE, LOGISTIC, EXPONENTIAL = range(3)
-TINY = dataclasses.replace(
-    CONFIG,
+TRIAL = Trial.of(
+    "sweep-activations",
+    preset="quick",
     maps=("softmax", "sigmoid"),
     sliding_maps=("normalised-abs",),
     sizes=(4, 8),
@@ -34,6 +31,8 @@ TINY = dataclasses.replace(
     sliding_seeds=1,
     horizon=1e6,
 )
+EXPERIMENT, CONFIG, verdicts = TRIAL.experiment, TRIAL.config, TRIAL.verdicts
+SQUARE, LOGISTIC, EXPONENTIAL = range(3)
 
 
 def made(config=CONFIG):
@@ -79,23 +78,13 @@ def _sliding(config):
     return {"largest": np.full(shape, 0.3), **_known(shape), "result": np.full(shape, "kink")}
 
 
-def verdicts(results, config=CONFIG) -> dict[str, str]:
-    return {claim.id: claim.verdict for claim in EXPERIMENT.claims(config, results)}
-
-
-def changed(results, stage: str, **arrays):
-    return results | {stage: results[stage] | arrays}
-
-
 def test_every_claim_holds_where_the_laws_hold():
     assert set(verdicts(made()).values()) == {"holds"}
     assert set(verdicts(made())) == set(EXPERIMENT.recorded)
 
 
 def test_every_claim_has_numbers_and_a_control():
-    for claim in EXPERIMENT.claims(CONFIG, made()):
-        assert claim.statement and claim.paper and claim.control
-        assert any(character.isdigit() for character in claim.measured) and "nan" not in claim.measured
+    TRIAL.check_claims(made())
 
 
 def test_laws_of_times_fail_on_times_that_break_them():
@@ -139,22 +128,8 @@ def test_claims_about_winners_and_codes_fail_on_others():
 
 
 def test_figures_draw_without_warnings(tmp_path):
-    from gradflow import plot
-
-    figures = EXPERIMENT.figures(CONFIG, made())
-    assert [figure.name for figure in figures] == [
-        "outcomes",
-        "one-hot-times",
-        "length-law",
-        "entropies",
-        "condition-law",
-        "winner",
-    ]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for figure in figures:
-            assert figure.title and len(figure.caption) > 50 and len(figure.alt) > 50
-            assert all(path.stat().st_size > 5_000 for path in plot.save(figure.draw(), tmp_path / figure.name))
+    names = ["outcomes", "one-hot-times", "length-law", "entropies", "condition-law", "winner"]
+    TRIAL.check_figures(made(), names, tmp_path)
 
 
 def test_crossing_times_are_interpolated_in_log_odds_over_log_t():
@@ -216,26 +191,16 @@ def test_presets_have_their_sizes():
 
 @pytest.mark.slow
 def test_tiny_settings_run_through_and_resume(tmp_path):
-    results, again = ({s.name: s.compute(_folder(tmp_path, s)) for s in EXPERIMENT.stages(TINY)} for _ in range(2))
-    for stage, arrays in results.items():
-        for name, values in arrays.items():
-            np.testing.assert_array_equal(values, again[stage][name])
-    assert {claim.id for claim in EXPERIMENT.claims(TINY, results)} == set(EXPERIMENT.recorded)
-    assert all(figure.draw() for figure in EXPERIMENT.figures(TINY, results))
+    results = TRIAL.check_all_runs(tmp_path)
+    check_equal(results, TRIAL.compute(TRIAL.tiny, tmp_path))
     half, refined = results["length"]["half"][0, LOGISTIC], results["refined"]["half"]
     np.testing.assert_allclose(half, refined, rtol=0.01)
     assert set(results["sliding"]["result"][0, LOGISTIC].ravel()) <= {"kink", "successful"}
     assert (results["length"]["winner"] == results["length"]["leader"])[0].all()
 
 
-def _folder(path, stage):
-    folder = path / stage.name
-    folder.mkdir(exist_ok=True)
-    return folder
-
-
 @pytest.mark.slow
 def test_verdicts_are_the_recorded_ones(tmp_path):
-    results = {stage.name: stage.compute(_folder(tmp_path, stage)) for stage in EXPERIMENT.stages(CONFIG)}
-    assert verdicts(results) == dict(EXPERIMENT.recorded)
+    results = TRIAL.compute(CONFIG, tmp_path)
+    assert verdicts(results) == EXPERIMENT.recorded
     assert sum(results[stage]["largest"].size for stage in ("length", "condition", "sliding")) > 10_000

@@ -1,64 +1,35 @@
 """KL to a distribution: verdicts, golden numbers, where the flow stops, controls that fail, figures, resuming."""
 
-import dataclasses
-import json
-import warnings
-from pathlib import Path
-
 import numpy as np
 import pytest
+from trial import Trial, changed, golden
 
-from gradflow import experiments
-from gradflow.descent import checkpoint
 from gradflow.experiments.target_distribution.claims import remaining_clock, target_entropy
 from gradflow.experiments.target_distribution.config import CONTROLS, REFERENCE
 
-EXPERIMENT = experiments.get("target-distribution")
-CONFIG = EXPERIMENT.config()
-TINY = dataclasses.replace(EXPERIMENT.config.paper(), steps=2_000, horizon=400.0, control_time=20.0, saves=8)
-RECORDED_NUMBERS = json.loads((Path(__file__).parents[1] / "golden" / "polarization.json").read_text())
-
-
-def compute(config, folder):
-    results = {}
-    for stage in EXPERIMENT.stages(config):
-        (folder / stage.name).mkdir()
-        results[stage.name] = stage.compute(folder / stage.name)
-    return results
-
-
-@pytest.fixture(scope="module")
-def quick(tmp_path_factory):
-    return compute(CONFIG, tmp_path_factory.mktemp("quick"))
-
-
-def verdicts(results) -> dict[str, str]:
-    return {claim.id: claim.verdict for claim in EXPERIMENT.claims(CONFIG, results)}
-
-
-def changed(results, stage: str, **arrays):
-    return results | {stage: results[stage] | arrays}
+TRIAL = Trial.of("target-distribution", steps=2_000, horizon=400.0, control_time=20.0, saves=8)
+EXPERIMENT, CONFIG, verdicts = TRIAL.experiment, TRIAL.config, TRIAL.verdicts
+quick = TRIAL.fixture()
+RECORDED_NUMBERS = golden("E_kl")
 
 
 def test_verdicts_are_the_recorded_ones(quick):
-    assert verdicts(quick) == dict(EXPERIMENT.recorded)
+    assert verdicts(quick) == EXPERIMENT.recorded
 
 
 def test_every_claim_has_numbers_and_a_control(quick):
-    for claim in EXPERIMENT.claims(CONFIG, quick):
-        assert claim.statement and claim.paper and claim.control
-        assert any(character.isdigit() for character in claim.measured) and "nan" not in claim.measured
+    TRIAL.check_claims(quick)
 
 
 def test_golden_numbers_are_met_by_descent(quick):
     descent = quick["descent"]
-    for step, row in RECORDED_NUMBERS["E_kl"]["after_updates"].items():
+    for step, row in RECORDED_NUMBERS["after_updates"].items():
         assert tuple(REFERENCE[int(step)]) == (row["s_max"], row["entropy"], row["kl"])
         at = int(np.searchsorted(descent["step"], int(step)))
         assert descent["weights"][at].max() == pytest.approx(row["s_max"], abs=1e-5)
         assert descent["entropy"][at] == pytest.approx(row["entropy"], abs=1e-5)
         assert descent["kl"][at] == pytest.approx(row["kl"], rel=1e-5, abs=1e-15)
-    assert target_entropy(quick) == pytest.approx(RECORDED_NUMBERS["E_kl"]["entropy_of_p"])
+    assert target_entropy(quick) == pytest.approx(RECORDED_NUMBERS["entropy_of_p"])
 
 
 def test_the_flow_stops_because_it_has_arrived(quick):
@@ -89,28 +60,13 @@ def test_claims_fail_on_runs_that_break_them(quick):
 
 
 def test_figures_draw_without_warnings(quick, tmp_path):
-    from gradflow import plot
-
-    figures = EXPERIMENT.figures(CONFIG, quick)
-    assert [figure.name for figure in figures] == ["target-distribution", "controls", "column-sums"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for figure in figures:
-            assert figure.title and len(figure.caption) > 50 and len(figure.alt) > 50
-            assert all(path.stat().st_size > 5_000 for path in plot.save(figure.draw(), tmp_path / figure.name))
+    TRIAL.check_figures(quick, ["target-distribution", "controls", "column-sums"], tmp_path)
 
 
 def test_paper_preset_checkpoints_and_resumes(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "EVERY_SECONDS", 0.0)
-    stage = next(stage for stage in EXPERIMENT.stages(TINY) if stage.name == "descent")
-    first = stage.compute(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["descent"]
-    again = stage.compute(tmp_path)
-    assert all(np.array_equal(first[name], again[name]) for name in first)
+    assert TRIAL.check_resuming("descent", tmp_path, monkeypatch) == ["descent"]
 
 
 @pytest.mark.slow
 def test_tiny_settings_run_through(tmp_path):
-    results = compute(TINY, tmp_path)
-    assert {claim.id for claim in EXPERIMENT.claims(TINY, results)} == set(EXPERIMENT.recorded)
-    assert all(figure.draw() for figure in EXPERIMENT.figures(TINY, results))
+    TRIAL.check_all_runs(tmp_path)

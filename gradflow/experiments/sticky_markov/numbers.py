@@ -1,0 +1,128 @@
+"""Numbers that claims and figures share: losses of an arm, when it reaches a level, and intervals over seeds."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from gradflow.experiments.base import Results
+from gradflow.experiments.sticky_markov.arms import CLOSED, EM, GRADIENT, SGD, Arm
+
+UNIFORM = float(np.log(8))  # loss of a predictor that knows nothing, nats
+RESAMPLES = 2000
+COVERED = 0.95  # of the intervals
+
+
+class Mean(NamedTuple):
+    """A number over the seeds with its 95 % bootstrap interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def text(self, digits: int = 3) -> str:
+        """Return the number with its interval as text."""
+        return f"{self.value:.{digits}f} [{self.low:.{digits}f}, {self.high:.{digits}f}]"
+
+
+def over_seeds(seeds: int, statistic: Callable[[np.ndarray], float]) -> Mean:
+    """Return a statistic of the seeds and its bootstrap interval; what is paired stays paired.
+
+    Args:
+        seeds: how many there are.
+        statistic: of the indices of the seeds that count.
+
+    Returns:
+        The statistic of all seeds, and percentiles over resampled ones.
+    """
+    draws = np.random.default_rng(0).integers(0, seeds, (RESAMPLES, seeds))
+    found = [statistic(index) for index in draws]
+    low, high = np.quantile(found, [(1 - COVERED) / 2, (1 + COVERED) / 2])
+    return Mean(statistic(np.arange(seeds)), float(low), float(high))
+
+
+def curve(results: Results, arm: Arm, name: str = "loss", stage: str = "descent") -> np.ndarray:
+    """Return what was measured along an arm, (S, saves): of a descent, or of the flow."""
+    if arm == CLOSED:
+        return results["closed"][name][0]
+    return results[stage][name][GRADIENT.index(arm)]
+
+
+def at_end(results: Results, arm: Arm, name: str = "loss", stage: str = "descent") -> np.ndarray:
+    """Return what was measured at the end of an arm, (S,)."""
+    return curve(results, arm, name, stage)[:, -1]
+
+
+def gain(results: Results, arm: Arm, stage: str = "descent") -> np.ndarray:
+    """Return by how much an arm ends below SGD, seed by seed, in nats."""
+    return at_end(results, SGD, stage=stage) - at_end(results, arm, stage=stage)
+
+
+def mean_gain(results: Results, arm: Arm, stage: str = "descent") -> Mean:
+    """Return the mean of the gain with its interval."""
+    gains = gain(results, arm, stage)
+    return over_seeds(len(gains), lambda index: float(gains[index].mean()))
+
+
+def gain_share(results: Results, arm: Arm) -> Mean:
+    """Return the mean gain of an arm over that of EM."""
+    gains, whole = gain(results, arm), gain(results, EM)
+    with np.errstate(divide="ignore", invalid="ignore"):  # where EM gains nothing
+        return over_seeds(len(gains), lambda index: float(gains[index].mean() / whole[index].mean()))
+
+
+def first_below(times: np.ndarray, losses: np.ndarray, level: float) -> np.ndarray:
+    """Return when each run first is at a level, between saves by interpolation; infinity if it never is.
+
+    Args:
+        times: of the saves.
+        losses: one row a run.
+        level: to reach.
+
+    Returns:
+        One time a run.
+    """
+    found = np.full(len(losses), np.inf)
+    for row, values in enumerate(losses):
+        below = np.flatnonzero(values <= level)
+        if below.size:
+            last = below[0]
+            first = max(last - 1, 0)
+            found[row] = np.interp(-level, -values[[first, last]], times[[first, last]]) if last else times[0]
+    return found
+
+
+def speed_up(results: Results, arm: Arm, stage: str = "descent") -> Mean:
+    """Return the length of the runs over the mean time at which an arm reaches the mean final loss of SGD.
+
+    A run that does not reach it counts as if it did at its end.
+    """
+    times = results[stage]["step" if stage == "descent" else "t"].astype(float)
+    reference, losses = at_end(results, SGD, stage=stage), curve(results, arm, stage=stage)
+
+    def statistic(index: np.ndarray) -> float:
+        reached = first_below(times, losses[index], float(reference[index].mean()))
+        return float(times[-1] / np.minimum(reached, times[-1]).mean())
+
+    return over_seeds(len(losses), statistic)
+
+
+def steps_to_sgd(results: Results, arm: Arm) -> np.ndarray:
+    """Return the step at which each run of an arm reaches the mean final loss of SGD."""
+    level = float(at_end(results, SGD).mean())
+    return first_below(results["descent"]["step"].astype(float), curve(results, arm), level)
+
+
+def share_of_gap(results: Results, arm: Arm, floor: np.ndarray | float) -> Mean:
+    """Return which part of the way from uniform to a floor an arm has gone.
+
+    Args:
+        results: of all stages.
+        arm: which.
+        floor: one loss for all seeds, or one a seed.
+
+    Returns:
+        A mean of ratios.
+    """
+    shares = (UNIFORM - at_end(results, arm)) / (UNIFORM - floor)
+    return over_seeds(len(shares), lambda index: float(shares[index].mean()))
