@@ -78,8 +78,9 @@ def figures(config: Config, results: Results) -> list[Figure]:
         "inside": (
             "What the head says, and where it looks",
             f"{made} Faint lines: seeds; bold: medians; the closed form is drawn over its own steps. Dotted: under the "
-            "loss and the entropy of the predictions, uniform prediction, H_min and the exact filter, from above; under "
-            "the information of the symbol behind a position and the one it attends to, the same with permuted symbols.",
+            "loss and the entropy of the predictions, uniform prediction, H_min and the exact filter, from above; "
+            "under the information of the symbol behind a position and the one it attends to, the same with permuted "
+            "symbols.",
             "Six panels over steps. Loss falls most where queries and keys are fast and with the closed form. "
             "Accuracy rises and prediction entropy falls in every arm with moving routing; attention sharpens only "
             "where queries and keys are fast; information rises most in these, while the weight on the own symbol "
