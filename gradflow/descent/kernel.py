@@ -176,8 +176,7 @@ def propose(kernel: Kernel, state: State, inputs: Inputs) -> Proposal:
     extra = {}
     if isinstance(optimizer, optax.GradientTransformationExtraArgs):
         model, args = _problem_at(kernel, state.params, state.step, inputs)
-        extra = {"value": value, "grad": gradient, "value_fn": lambda model: loss(jax.tree.leaves(model))}
-        extra |= {"model": model, "args": args}
+        extra = {"value": value, "grad": gradient, "value_fn": _value_fn(loss), "model": model, "args": args}
         extra = _accepted(optimizer.update, extra)
     params = kernel.structure.moving(state.params)
     updates, optimizer_state = optimizer.update(gradient, state.optimizer, params, **extra)
@@ -205,6 +204,16 @@ def _loss_at(kernel: Kernel, step, inputs: Inputs) -> Callable[[list[Array]], Ar
         return kernel.structure.loss(*_problem_at(kernel, params, step, inputs))
 
     return loss
+
+
+def _value_fn(loss: Callable[[list[Array]], Array]) -> Callable[..., Array]:
+    """Return the loss as a line search calls it: Optax refuses extra arguments that this function does not name."""
+
+    def value(params: PyTree, model: PyTree = None, args: PyTree = None) -> Array:
+        del model, args
+        return loss(jax.tree.leaves(params))
+
+    return value
 
 
 def _problem_at(kernel: Kernel, params: list[Array], step, inputs: Inputs) -> tuple[PyTree, PyTree]:

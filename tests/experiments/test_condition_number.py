@@ -28,14 +28,17 @@ quick = TRIAL.fixture()
 RECORDED_NUMBERS = golden("D_condition_number")
 
 
+@pytest.mark.slow
 def test_verdicts_are_the_recorded_ones(quick):
     assert verdicts(quick) == EXPERIMENT.recorded
 
 
+@pytest.mark.slow
 def test_every_claim_has_numbers_and_a_control(quick):
     TRIAL.check_claims(quick)
 
 
+@pytest.mark.slow
 def test_golden_numbers_are_met_by_descent(quick):
     recorded = {float(kappa): (row["loss"], row["s_max"], row["entropy"]) for kappa, row in RECORDED_NUMBERS.items()}
     assert recorded == GOLDEN
@@ -46,6 +49,7 @@ def test_golden_numbers_are_met_by_descent(quick):
     assert abs(40 * descent["loss"][1, -1] / GOLDEN[2.0][0] - 1) < 1e-5
 
 
+@pytest.mark.slow
 def test_flow_and_descent_agree_at_equal_times(quick):
     flow, descent = quick["flow"], quick["descent"]
     row = int(np.abs(flow["t"] - CONFIG.paper_time).argmin())
@@ -74,6 +78,7 @@ def quick_scores():
     return stages.draw(CONFIG, 0, 1.0)[0].scores
 
 
+@pytest.mark.slow
 def test_the_clock_is_at_least_the_net_displacement(quick):
     for family in families(quick):
         assert (family.net <= family.tau + 1e-4).all()  # net holds V(0), of scale 1e-5, as well
@@ -82,6 +87,7 @@ def test_the_clock_is_at_least_the_net_displacement(quick):
     np.testing.assert_allclose(straight.net[base], straight.tau[base], rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_the_ensemble_ends_where_it_should(quick):
     square, logistic = quick["square"], quick["logistic"]
     fixed = square["of_solution"] == 1
@@ -90,6 +96,7 @@ def test_the_ensemble_ends_where_it_should(quick):
     assert all(np.isfinite(x).all() for stage in (square, logistic) for x in stage.values())
 
 
+@pytest.mark.slow
 def test_claims_fail_on_runs_that_break_them(quick):
     rng = np.random.default_rng(0)
     square, descent, flow = quick["square"], quick["descent"], quick["flow"]
@@ -117,6 +124,7 @@ def test_rank_correlation_of_monotone_shuffled_and_tied_data():
     assert rank_correlation(x, np.ones(50)) == 0
 
 
+@pytest.mark.slow
 def test_figures_draw_without_warnings(quick, tmp_path):
     TRIAL.check_figures(quick, ["runs", "clock", "fixed-norm"], tmp_path)
 

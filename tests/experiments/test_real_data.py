@@ -19,10 +19,12 @@ quick = TRIAL.fixture()
 parts = importlib.import_module("gradflow.experiments.real_data.stages")
 
 
+@pytest.mark.slow
 def test_verdicts_are_the_recorded_ones(quick):
     assert verdicts(quick) == EXPERIMENT.recorded
 
 
+@pytest.mark.slow
 def test_every_claim_has_numbers_and_a_control(quick):
     TRIAL.check_claims(quick)
 
@@ -55,24 +57,28 @@ def test_the_floor_is_a_minimum():
     assert parts.floor(train, "logistic") < np.log(2) and parts.floor(train, "square") < 0.5
 
 
+@pytest.mark.slow
 def test_every_run_reaches_its_horizon_above_its_floor(quick):
     for name in TASKS:
         assert quick[name]["status"] == "successful"
         assert (quick[name]["loss"][:, -1] >= quick[name]["floor"] - 1e-12).all()
 
 
+@pytest.mark.slow
 def test_starts_are_uniform_and_frozen_attention_stays_so(quick):
     for name in TASKS:
         np.testing.assert_allclose(quick[name]["shares"][:, 0], 1 / SIZE, atol=1e-15)
         np.testing.assert_array_equal(quick[name]["shares"][FROZEN], 1 / SIZE)
 
 
+@pytest.mark.slow
 def test_descent_moves_towards_the_flow_of_the_same_start(quick):
     run, flow = quick["descent"], quick["wine-separable"]
     np.testing.assert_allclose(run["shares"][0, 0, 0], flow["shares"][SOFTMAX, 0, CONFIG.seeds], atol=1e-15)
     assert run["shares"][0, -1].argmax() == flow["shares"][SOFTMAX, -1, CONFIG.seeds].argmax()
 
 
+@pytest.mark.slow
 def test_claims_fail_on_runs_that_break_them(quick):
     run = quick["wine-separable"]
     assert (
@@ -95,6 +101,7 @@ def test_rank_correlation_of_ordered_and_reversed_data():
     assert largest({"t": {"shares": np.eye(3)[None, None]}}, "t", 0).tolist() == [1, 1, 1] and len(MAPS) == 5
 
 
+@pytest.mark.slow
 def test_figures_draw_without_warnings(quick, tmp_path):
     TRIAL.check_figures(quick, ["largest-weight", "clock", "loss", "winners", "conserved", "descent"], tmp_path)
 

@@ -142,6 +142,7 @@ def test_crossing_times_are_interpolated_in_log_odds_over_log_t():
     assert crossing_times(ts, share, 0.9) == pytest.approx(90, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_a_padded_member_is_a_value_softmax_with_its_clock():
     build = functools.partial(problem.many_samples, activation="softmax", scale=0.5, kappa=3.0, size=6, target=4.0)
     for kind, name in enumerate(LOSSES):

@@ -303,6 +303,7 @@ def state(t, model, data):
 
 
 @pytest.mark.parametrize("solver", ["auto", pytest.param("chebyshev", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_saves_can_be_differentiated_where_members_wait_for_others(solver):
     times, rates = np.array([0.0, 0.5, 1.0]), np.array([1.0, 30.0])[:, None] * np.ones(2)
 

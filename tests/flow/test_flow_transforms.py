@@ -40,6 +40,7 @@ def test_forward_mode_of_the_start():
     np.testing.assert_allclose(jacobian, propagator(3.0), atol=1e-8)
 
 
+@pytest.mark.slow
 def test_gradient_inside_vmap_inside_jit():
     starts = jnp.stack([QUADRATIC.model, 2 * QUADRATIC.model, -QUADRATIC.model])
     horizons = jnp.array([0.5, 1.0, 3.0])
@@ -133,6 +134,7 @@ def half(t, model, args):
     return model[0]
 
 
+@pytest.mark.slow
 def test_the_time_of_an_event_can_be_differentiated():
     """m' = -c m from 1 crosses 1/2 at t = log 2 / c, whose derivative is -log 2 / c^2."""
 
@@ -158,6 +160,7 @@ def past_the_wall(theta, t1=5.0):
     return jnp.sum(run.final) + jnp.sum(run.observed), run.stats["num_rejected_steps"]
 
 
+@pytest.mark.slow
 def test_refused_steps_outside_the_domain_leave_gradients_finite():
     """0 * NaN: reverse mode differentiates refused steps too, by the state, the data, the rate and the step size."""
     theta, step = jnp.array([-3.0, 1.0, 1.0, 1.0]), 1e-4

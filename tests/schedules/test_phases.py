@@ -68,6 +68,7 @@ def flow_in_phases():
     return alternating_flow(total, START, phases=PHASES, t1=2.9, ts=TIMES, **TIGHT)
 
 
+@pytest.mark.slow
 def test_the_flow_in_phases_is_exact():
     run = flow_in_phases()
     np.testing.assert_allclose(jnp.stack([run.observed["a"], run.observed["b"]]), exact(TIMES), atol=1e-10)

@@ -5,7 +5,7 @@ import numpy as np
 from gradflow.experiments.base import Results
 from gradflow.experiments.routing.config import ARMS, D_V, Config
 from gradflow.experiments.routing.stages import stage_name
-from gradflow.experiments.sticky_markov.numbers import Mean, over_seeds
+from gradflow.experiments.sticky_markov.numbers import Mean, mean_over_seeds
 
 POINTS = 40  # of a path, at equal distances along it
 WALKS = 200  # random ones
@@ -25,7 +25,7 @@ def every_size(config: Config, results: Results, key: str) -> np.ndarray:
 
 def mean(values: np.ndarray) -> Mean:
     """Return the mean over seeds with its 95 % bootstrap interval."""
-    return over_seeds(len(values), lambda index: float(values[index].mean()))
+    return mean_over_seeds(values)
 
 
 def stored_values(config: Config, results: Results, arm: str = "softmax", pairs: int | None = None) -> np.ndarray:

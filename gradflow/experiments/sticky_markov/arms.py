@@ -19,7 +19,7 @@ from gradflow import losses
 from gradflow.descent import gradient_descent_ensemble
 from gradflow.experiments.sticky_markov.reading import attend
 from gradflow.flow import gradient_flow_ensemble
-from gradflow.laws.routing.fused import head_cross_entropy
+from gradflow.laws.routing import head_cross_entropy
 from gradflow.models import AttentionHead
 from gradflow.schedules import parameter_groups
 from gradflow.tasks import StickyMarkov

@@ -13,7 +13,7 @@ from gradflow.experiments.sticky_markov.numbers import (
     curve,
     gain_share,
     mean_gain,
-    over_seeds,
+    mean_over_seeds,
     share_of_gap,
     speed_up,
     steps_to_sgd,
@@ -215,7 +215,7 @@ def _near_optimum(config: Config, results: Results) -> Claim:
 def _same_symbol(config: Config, results: Results) -> Claim:
     same, known, chance = (curve(results, ALL, name) for name in ("same_symbol", "information", "chance"))
     grew = same[:, -1] - same[:, 0]
-    found = over_seeds(len(grew), lambda index: float(grew[index].mean()))
+    found = mean_over_seeds(grew)
     return Claim(
         "same-symbol-attention",
         "A head that learns to route attends more to positions with its own symbol",

@@ -14,7 +14,7 @@ from gradflow.experiments.sticky_markov.numbers import (
     UNIFORM,
     at_end,
     curve,
-    over_seeds,
+    mean_over_seeds,
     speed_up,
     steps_to_sgd,
 )
@@ -77,10 +77,10 @@ def figures(config: Config, results: Results) -> list[Figure]:
         ),
         "inside": (
             "What the head says, and where it looks",
-            f"{made} Faint lines: seeds; bold: medians; the closed form is drawn over its own steps. Dotted: under the "
-            "loss and the entropy of the predictions, uniform prediction, H_min and the exact filter, from above; "
-            "under the information of the symbol behind a position and the one it attends to, the same with permuted "
-            "symbols.",
+            f"{made} Faint lines: seeds; bold: medians; the closed form is drawn over its own steps. Dotted at the "
+            "loss, from above: uniform prediction, H_min, the exact filter; at the entropy of the predictions: "
+            "uniform; at the information of the symbol behind a position and the one it attends to: the same with "
+            "permuted symbols.",
             "Six panels over steps. Loss falls most where queries and keys are fast and with the closed form. "
             "Accuracy rises and prediction entropy falls in every arm with moving routing; attention sharpens only "
             "where queries and keys are fast; information rises most in these, while the weight on the own symbol "
@@ -183,7 +183,7 @@ def controls(config: Config, results: Results) -> "MatplotlibFigure":
 def _dots(ax: "Axes", row: int, values: np.ndarray, colour: str) -> None:
     """Draw the seeds of an arm above their mean."""
     ax.plot(values, np.full(len(values), row - 0.18), "o", color=colour, markersize=2.5, alpha=0.5, markeredgewidth=0)
-    _interval(ax, row, over_seeds(len(values), lambda index: float(values[index].mean())), colour)
+    _interval(ax, row, mean_over_seeds(values), colour)
 
 
 def _interval(ax: "Axes", row: int, found: Any, colour: str) -> None:

@@ -1,7 +1,7 @@
 """Numbers that claims and figures share: losses of an arm, when it reaches a level, and intervals over seeds."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,20 +25,25 @@ class Mean(NamedTuple):
         return f"{self.value:.{digits}f} [{self.low:.{digits}f}, {self.high:.{digits}f}]"
 
 
-def over_seeds(seeds: int, statistic: Callable[[np.ndarray], float]) -> Mean:
+def over_seeds(seeds: int, statistic: Callable[[np.ndarray], Any]) -> Mean:
     """Return a statistic of the seeds and its bootstrap interval; what is paired stays paired.
 
     Args:
         seeds: how many there are.
-        statistic: of the indices of the seeds that count.
+        statistic: of the indices of the seeds that count, along the last axis.
 
     Returns:
         The statistic of all seeds, and percentiles over resampled ones.
     """
     draws = np.random.default_rng(0).integers(0, seeds, (RESAMPLES, seeds))
-    found = [statistic(index) for index in draws]
-    low, high = np.quantile(found, [(1 - COVERED) / 2, (1 + COVERED) / 2])
-    return Mean(statistic(np.arange(seeds)), float(low), float(high))
+    low, high = np.quantile(statistic(draws), [(1 - COVERED) / 2, (1 + COVERED) / 2])
+    return Mean(float(statistic(np.arange(seeds))), float(low), float(high))
+
+
+def mean_over_seeds(values: np.ndarray) -> Mean:
+    """Return the mean of what was measured for each seed (axis 0), with its interval."""
+    means = values.reshape(len(values), -1).mean(axis=-1)
+    return over_seeds(len(means), lambda index: means[index].mean(axis=-1))
 
 
 def curve(results: Results, arm: Arm, name: str = "loss", stage: str = "descent") -> np.ndarray:
@@ -60,36 +65,29 @@ def gain(results: Results, arm: Arm, stage: str = "descent") -> np.ndarray:
 
 def mean_gain(results: Results, arm: Arm, stage: str = "descent") -> Mean:
     """Return the mean of the gain with its interval."""
-    gains = gain(results, arm, stage)
-    return over_seeds(len(gains), lambda index: float(gains[index].mean()))
+    return mean_over_seeds(gain(results, arm, stage))
 
 
 def gain_share(results: Results, arm: Arm) -> Mean:
     """Return the mean gain of an arm over that of EM."""
     gains, whole = gain(results, arm), gain(results, EM)
     with np.errstate(divide="ignore", invalid="ignore"):  # where EM gains nothing
-        return over_seeds(len(gains), lambda index: float(gains[index].mean() / whole[index].mean()))
+        return over_seeds(len(gains), lambda index: gains[index].mean(axis=-1) / whole[index].mean(axis=-1))
 
 
-def first_below(times: np.ndarray, losses: np.ndarray, level: float) -> np.ndarray:
-    """Return when each run first is at a level, between saves by interpolation; infinity if it never is.
+def first_below(times: np.ndarray, losses: np.ndarray, level: Any) -> np.ndarray:
+    """Return when a run first is at a level, between saves by interpolation; infinity if it never is.
 
     Args:
         times: of the saves.
-        losses: one row a run.
-        level: to reach.
+        losses: of the run at each.
+        level: one or many.
 
     Returns:
-        One time a run.
+        A time for each level.
     """
-    found = np.full(len(losses), np.inf)
-    for row, values in enumerate(losses):
-        below = np.flatnonzero(values <= level)
-        if below.size:
-            last = below[0]
-            first = max(last - 1, 0)
-            found[row] = np.interp(-level, -values[[first, last]], times[[first, last]]) if last else times[0]
-    return found
+    lowest = np.minimum.accumulate(losses)
+    return np.interp(-np.asarray(level), -lowest, times, left=times[0], right=np.inf)
 
 
 def speed_up(results: Results, arm: Arm, stage: str = "descent") -> Mean:
@@ -100,17 +98,19 @@ def speed_up(results: Results, arm: Arm, stage: str = "descent") -> Mean:
     times = results[stage]["step" if stage == "descent" else "t"].astype(float)
     reference, losses = at_end(results, SGD, stage=stage), curve(results, arm, stage=stage)
 
-    def statistic(index: np.ndarray) -> float:
-        reached = first_below(times, losses[index], float(reference[index].mean()))
-        return float(times[-1] / np.minimum(reached, times[-1]).mean())
+    def statistic(index: np.ndarray) -> np.ndarray:
+        level = reference[index].mean(axis=-1)
+        reached = np.stack([first_below(times, run, level) for run in losses], axis=-1)
+        counted = np.take_along_axis(np.minimum(reached, times[-1]), index, axis=-1)
+        return times[-1] / counted.mean(axis=-1)
 
     return over_seeds(len(losses), statistic)
 
 
 def steps_to_sgd(results: Results, arm: Arm) -> np.ndarray:
     """Return the step at which each run of an arm reaches the mean final loss of SGD."""
-    level = float(at_end(results, SGD).mean())
-    return first_below(results["descent"]["step"].astype(float), curve(results, arm), level)
+    level, times = at_end(results, SGD).mean(), results["descent"]["step"].astype(float)
+    return np.array([first_below(times, run, level) for run in curve(results, arm)])
 
 
 def share_of_gap(results: Results, arm: Arm, floor: np.ndarray | float) -> Mean:
@@ -124,5 +124,4 @@ def share_of_gap(results: Results, arm: Arm, floor: np.ndarray | float) -> Mean:
     Returns:
         A mean of ratios.
     """
-    shares = (UNIFORM - at_end(results, arm)) / (UNIFORM - floor)
-    return over_seeds(len(shares), lambda index: float(shares[index].mean()))
+    return mean_over_seeds((UNIFORM - at_end(results, arm)) / (UNIFORM - floor))

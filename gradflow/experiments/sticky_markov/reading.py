@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int
 
 from gradflow.devices import places, spread
 from gradflow.diagnostics import entropy, mutual_information, shuffled
-from gradflow.laws.routing.fused import head_cross_entropy
+from gradflow.laws.routing import head_cross_entropy
 from gradflow.models import AttentionHead
 from gradflow.types import Batch
 
