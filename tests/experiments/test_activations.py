@@ -18,14 +18,17 @@ quick = TRIAL.fixture()
 RECORDED_NUMBERS = golden("B_six_maps")
 
 
+@pytest.mark.slow
 def test_verdicts_are_the_recorded_ones(quick):
     assert verdicts(quick) == EXPERIMENT.recorded
 
 
+@pytest.mark.slow
 def test_every_claim_has_numbers_and_a_control(quick):
     TRIAL.check_claims(quick)
 
 
+@pytest.mark.slow
 def test_golden_numbers_are_met_by_descent(quick):
     keys = dict(zip(("L1", "Sum", "x2", "softmax", "ReLU", "sigmoid"), SIX, strict=True))
     for loss, factor in (("square", 10.0), ("logistic", 1.0)):
@@ -72,6 +75,7 @@ def test_a_member_of_stacked_panels_has_its_own_map():
     np.testing.assert_allclose(models.weights[1], jax.nn.sigmoid(2 * jnp.arange(3.0)))
 
 
+@pytest.mark.slow
 def test_l1_ends_at_a_kink_and_nothing_else_does(quick):
     status = {loss: dict(zip(NAMES, quick["flow"][f"{loss}_status"], strict=True)) for loss in ("square", "logistic")}
     assert status["logistic"].pop("normalised-abs") == "kink"
@@ -79,11 +83,13 @@ def test_l1_ends_at_a_kink_and_nothing_else_does(quick):
     assert (quick["late"]["kink_smallest_score"] < 1e-6).all()
 
 
+@pytest.mark.slow
 def test_flow_and_descent_agree_at_equal_times(quick):
     last = quick["descent"]["square_weights"][-1]
     np.testing.assert_allclose(quick["flow"]["square_weights"][-1, : len(SIX)], last[: len(SIX)], atol=3e-3)
 
 
+@pytest.mark.slow
 def test_claims_fail_on_runs_that_break_them(quick):
     descent, flow, late = (quick[stage] for stage in ("descent", "flow", "late"))
     moved = descent["logistic_weights"] + 1e-3
@@ -97,6 +103,7 @@ def test_claims_fail_on_runs_that_break_them(quick):
     assert verdicts(changed(quick, "late", rest=late["rest"] + 0.1))["every-map-in-the-end"] == "holds in part"
 
 
+@pytest.mark.slow
 def test_figures_draw_without_warnings(quick, tmp_path):
     names = ["largest-share", "six-maps-logistic", "six-maps-square", "elementwise", "late-stage", "kink", "conserved"]
     TRIAL.check_figures(quick, names, tmp_path)
