@@ -67,7 +67,7 @@ def test_claims_fail_on_runs_that_break_them(made):
     assert all(found[name] == "holds" for name in ("positive-feedback", "through-training", "own-query-decides"))
     assert found["frozen-u-tells"] == "holds" and found["cross-terms-reverse"] != "holds"
     assert found["needs-competition"] == "holds"
-    broken = changed(made, "free values", law=made["free values"]["law"] + 1e-3)
+    broken = changed(made, "free-values", law=made["free-values"]["law"] + 1e-3)
     assert verdicts(broken)["frozen-law"] == "holds in part"
 
 
@@ -139,7 +139,7 @@ def test_figures_draw_without_warnings(made, tmp_path):
 @pytest.mark.slow
 def test_paper_preset_starts_and_resumes(tmp_path, monkeypatch):
     assert EXPERIMENT.config.paper().seeds > CONFIG.seeds
-    assert TRIAL.check_resuming("free values, not causal", tmp_path, monkeypatch) == []
+    assert TRIAL.check_resuming("free-values-not-causal", tmp_path, monkeypatch) == []
 
 
 @pytest.mark.slow

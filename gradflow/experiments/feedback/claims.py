@@ -12,7 +12,7 @@ SHIFT = 5.0  # points below which two shares count as equal
 PAPER = "arXiv 2512.22473, positive feedback of routing and values; no frequency is given"
 SOFTMAX = tuple(name for name, kind in KINDS.items() if kind.activation == "softmax")
 SIGMOID = tuple(name for name, kind in KINDS.items() if kind.activation == "sigmoid")
-CAUSAL = ("free values", "shared values")
+CAUSAL = ("free-values", "shared-values")
 
 
 def claims(config: Config, results: Results) -> list[Claim]:

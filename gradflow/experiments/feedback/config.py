@@ -21,12 +21,12 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "free values": Kind("softmax", False, True),
-    "shared values": Kind("softmax", True, True),
-    "free values, not causal": Kind("softmax", False, False),
-    "shared values, not causal": Kind("softmax", True, False),
-    "free values, sigmoid": Kind("sigmoid", False, True),
-    "shared values, sigmoid": Kind("sigmoid", True, True),
+    "free-values": Kind("softmax", False, True),
+    "shared-values": Kind("softmax", True, True),
+    "free-values-not-causal": Kind("softmax", False, False),
+    "shared-values-not-causal": Kind("softmax", True, False),
+    "free-values-sigmoid": Kind("sigmoid", False, True),
+    "shared-values-sigmoid": Kind("sigmoid", True, True),
 }
 KEY_SIZE = VALUE_SIZE = 8
 TRAINED, SHARP = 0.1, 1.0  # standard deviations of the weights at the start: the paper's, and one of sharp random heads

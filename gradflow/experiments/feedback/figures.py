@@ -110,7 +110,7 @@ def draw_training(config: Config, results: Results) -> "MatplotlibFigure":
 def draw_lengths(config: Config, results: Results) -> "MatplotlibFigure":
     """Draw the rate of reversal against the length."""
     figure, ax = plot.new_figure(1, 1, height=2.6)
-    for kind, key in (("free values", "frozen"), ("shared values", "joint")):
+    for kind, key in (("free-values", "frozen"), ("shared-values", "joint")):
         shares = [growing(results, (kind,), FROZEN, start=start) for start in range(len(config.lengths))]
         reversals = [Interval(100 - x.value, 100 - x.high, 100 - x.low) for x in shares]
         _points(ax, np.arange(len(shares)), reversals, kind, key)

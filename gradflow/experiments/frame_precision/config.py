@@ -31,7 +31,7 @@ ARMS = {
 }
 MAIN = next(iter(ARMS))
 MAPS = ("softmax", "normalised-sigmoid", "normalised-softplus", "sigmoid", "uniform")
-FREE = "free scores"
+FREE = "free-scores"
 KEY_SIZE = VALUE_SIZE = 8
 SCALE = 0.1
 
