@@ -130,15 +130,19 @@ def settings_here() -> Callable[[], contextlib.AbstractContextManager]:
     return settings
 
 
-def release_kernels() -> None:
+def release_kernels() -> bool:
     """Drop compiled kernels before the process runs out of memory maps, of which each takes hundreds on a CPU.
 
     Linux allows a process 65,530 of them by default, and XLA crashes at the next kernel, after a hundred or two.
+
+    Returns:
+        Whether they were dropped.
     """
     try:
         with open("/proc/self/maps") as maps, open("/proc/sys/vm/max_map_count") as limit:
             crowded = sum(1 for _ in maps) > MAPS_USED * int(limit.read())
     except (OSError, ValueError):  # another system
-        return
+        return False
     if crowded:
         jax.clear_caches()
+    return crowded

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-from gradflow.experiments import registry
+from gradflow.experiments import audits, registry
 from gradflow.experiments.base import Claim, Experiment, Figure, Results, Stage, judge
+from gradflow.laws import Audit, Row, Skipped
 
 CALLS: list[str] = []
 ACTIONS: dict[str, Callable[[Path], Mapping[str, np.ndarray] | None]] = {}  # stage -> what it does first
+LAWS = (Row("1", "the sum of scores is <kept>", 1e-15, 1e-12), Row("-", "the loss falls", 1.0, 1e-6))
+AUDIT = Audit("flow of a toy", LAWS, (Skipped("5", "the winner takes all", "the map is no softmax"),))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +47,8 @@ def stage(name: str, config: Config) -> Stage:
         special = ACTIONS[name](workspace) if name in ACTIONS else None
         draws = np.random.RandomState(config.seeds).rand(config.seeds, 4)
         status = np.array(["successful", "max steps"])
-        return special or {"weights": draws, "status": status, "count": np.array(3), "none": np.zeros((0, 2))}
+        arrays = {"weights": draws, "status": status, "count": np.array(3), "none": np.zeros((0, 2))}
+        return special or arrays | (audits.stored(AUDIT) if name == "flow" else {})
 
     return Stage(name, compute)
 

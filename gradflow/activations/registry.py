@@ -53,6 +53,13 @@ def by_name(name: str, **parameters: Any) -> AbstractActivation:
     raise unknown("activation", name, names())
 
 
+def as_activation(activation: AbstractActivation | str | None) -> AbstractActivation:
+    """Return an activation from itself, its name, or None for the softmax."""
+    if activation is None:
+        return Softmax()
+    return by_name(activation) if isinstance(activation, str) else activation
+
+
 def _canonical(name: str) -> str:
     keys = {_squeeze(known): known for known in names()} | _ALIASES
     return keys.get(_squeeze(name), "")

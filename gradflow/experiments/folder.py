@@ -13,8 +13,9 @@ RESULTS = "results.zarr"
 SWEEP = "sweep.zarr"
 CHECKPOINTS = "checkpoints"
 FIGURES = "figures"
+AUDITS = "audits.json"
 # All that a run writes, its record last: a replacement that is killed half-way is still seen to be a run's folder.
-CONTENTS = (RESULTS, SWEEP, CHECKPOINTS, FIGURES, "claims.json", "report.html", CONFIG)
+CONTENTS = (RESULTS, SWEEP, CHECKPOINTS, FIGURES, AUDITS, "claims.json", "report.html", CONFIG)
 IDENTITY = ("experiment", "settings", "precision", "device", "versions")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from gradflow.experiments import folder
+from gradflow.experiments import audits, folder
 from gradflow.experiments.base import Claim, Experiment, Stage
 from gradflow.experiments.record import now, record
 from gradflow.experiments.settings import check_settings
@@ -82,6 +82,9 @@ def _run(experiment: Experiment, config: Any, writer: Writer, watch: Watch) -> l
     results = {stage.name: writer.load(stage.name) for stage in stages}
     claims = experiment.claims(config, results)
     writer.write_claims(claims)
+    checked = list(audits.all_audits(results))
+    if checked:
+        writer.write_audits(checked)
     writer.write_figures(experiment.figures(config, results))
     return claims
 

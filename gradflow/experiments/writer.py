@@ -15,6 +15,7 @@ from gradflow import files
 from gradflow.errors import FlowError
 from gradflow.experiments import folder
 from gradflow.experiments.base import Claim, Figure
+from gradflow.laws import Audit
 
 DOTS_PER_INCH = 200  # of the PNG
 
@@ -87,6 +88,10 @@ class Writer:
     def write_claims(self, claims: list[Claim]) -> None:
         """Write `claims.json`."""
         self.write_json("claims.json", [dataclasses.asdict(claim) for claim in claims])
+
+    def write_audits(self, audits: list[Audit]) -> None:
+        """Write `audits.json`, the laws that the runs of the experiment were checked for."""
+        self.write_json(folder.AUDITS, [dataclasses.asdict(audit) for audit in audits])
 
     def write_figures(self, figures: list[Figure]) -> None:
         """Draw each figure as SVG and PNG, and write what belongs to it into `figures/figures.json`."""

@@ -18,6 +18,7 @@ from gradflow.flow.events import Crossing
 from gradflow.flow.field import spread_rates
 from gradflow.flow.solve import build_kernel, checked_level, is_smooth
 from gradflow.problem import Members, split_members
+from gradflow.problem.room import make_room
 from gradflow.progress import bar, no_bar
 from gradflow.trajectory import Trajectory, is_successful, result_name
 from gradflow.types import RESULTS
@@ -111,6 +112,7 @@ def gradient_flow_ensemble(
     )
     if is_traced((members.params, members.frozen, held, t0, tolerances)):
         return _in_lock_step(kernel, members, held, t0, tolerances)
+    make_room()
     lanes = _lanes(kernel, members, devices) if lanes is None else whole_number("lanes", lanes)
     with bar("ensemble", total=members.count) if progress else no_bar() as show:
         block = pool.Block(members.params, held, t0, np.asarray(members.count, np.int32))

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from gradflow.flow import events, solvers
 from gradflow.flow.controller import ControllerState, FlowController
 from gradflow.flow.field import guarded_velocity, velocity
-from gradflow.flow.solvers.chebyshev import norm
+from gradflow.flow.norms import norm
 from gradflow.problem import Structure, check_loss
 from gradflow.problem.room import note_kernel
 from gradflow.progress import bar

@@ -5,7 +5,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from gradflow.activations import AbstractActivation, Softmax, by_name
+from gradflow.activations import AbstractActivation, Softmax
+from gradflow.activations.registry import as_activation
 from gradflow.errors import FlowError
 
 
@@ -73,7 +74,7 @@ class ValueSoftmax(eqx.Module):
         value_key, score_key = jax.random.split(key)
         values = scale * jax.random.normal(value_key, (d, n))
         scores = score_mean + score_scale * jax.random.normal(score_key, (n,))
-        return cls(values, scores, _as_activation(activation))
+        return cls(values, scores, as_activation(activation))
 
     @classmethod
     def zero_values(
@@ -91,7 +92,7 @@ class ValueSoftmax(eqx.Module):
         """
         scores = jnp.asarray(scores)
         _check_sizes(d, scores.shape[-1])
-        return cls(jnp.zeros((d, scores.shape[-1]), scores.dtype), scores, _as_activation(activation))
+        return cls(jnp.zeros((d, scores.shape[-1]), scores.dtype), scores, as_activation(activation))
 
     @classmethod
     def aligned(
@@ -116,7 +117,7 @@ class ValueSoftmax(eqx.Module):
         direction, alignments = jnp.asarray(direction), jnp.asarray(alignments)
         values = jnp.outer(direction / jnp.linalg.norm(direction), alignments)
         scores = jnp.zeros_like(values[0]) if scores is None else jnp.asarray(scores)
-        return cls(values, scores, _as_activation(activation))
+        return cls(values, scores, as_activation(activation))
 
 
 class TiedSoftmax(eqx.Module):
@@ -158,9 +159,3 @@ def _check_sizes(d: int, n: int) -> None:
     for name, size in (("d", d), ("n", n)):
         if size < 1:
             raise FlowError(f"{name} is {size}: a value-softmax needs at least one")
-
-
-def _as_activation(activation: AbstractActivation | str | None) -> AbstractActivation:
-    if activation is None:
-        return Softmax()
-    return by_name(activation) if isinstance(activation, str) else activation

@@ -1,14 +1,17 @@
 """Room for one more kernel: a process that compiles many runs out of memory maps."""
 
+import itertools
 import threading
 
 from gradflow.devices import release_kernels
 
 _compiled = threading.Event()
+_numbers = itertools.count(1)
+_era = 0
 
 
 def note_kernel() -> None:
-    """Say that a kernel is being compiled; called from inside it, where Python comes once for each."""
+    """Say that a kernel is being compiled; called where Python comes once for each."""
     _compiled.set()
 
 
@@ -17,6 +20,13 @@ def make_room() -> None:
 
     Counting the memory maps takes up to a quarter of a second, so it is done only if a kernel was compiled since.
     """
+    global _era
     if _compiled.is_set():
         _compiled.clear()
-        release_kernels()
+        if release_kernels():
+            _era = next(_numbers)
+
+
+def era() -> int:
+    """Return a number that changes when kernels are dropped: what was compiled before is compiled anew."""
+    return _era

@@ -14,9 +14,10 @@ from gradflow.report.page import frame, section, table, tally, text, verdict
 WIDE_POINTS = 380  # figures wider than this, so those of two columns, take the whole width
 SCALE = 1.45  # of a figure made for paper, so that its 8 points read well on a screen
 FILES = text(
-    "Beside this page: `config.json`, `claims.json`, `figures/` (SVG, PNG), and `results.zarr` with one group a stage, "
-    'for `xarray.open_datatree("results.zarr", engine="zarr", consolidated=False)`.'
+    "Beside this page: `config.json`, `claims.json`, `audits.json`, `figures/` (SVG, PNG), and `results.zarr` with one "
+    'group a stage, for `xarray.open_datatree("results.zarr", engine="zarr", consolidated=False)`.'
 )
+LAWS = "claims laws"  # looks like the table of claims
 MAX_SVG = 2_000_000  # bytes; a drawing larger than this is slower to show than its pixels
 
 
@@ -24,7 +25,7 @@ def run_page(folder: str | Path) -> str:
     """Return the report of a run as one self-contained page.
 
     Args:
-        folder: with `config.json`, `claims.json` and, for a complete run, `figures/`.
+        folder: with `config.json`, `claims.json` and, for a complete run, `figures/` and what laws were checked.
 
     Returns:
         HTML.
@@ -32,6 +33,7 @@ def run_page(folder: str | Path) -> str:
     folder = Path(folder)
     config, claims = _read(folder / "config.json"), _read(folder / "claims.json")
     figures = _read(folder / "figures" / "figures.json") if config["finished"] else []
+    audits = _read(folder / "audits.json") if config["finished"] and (folder / "audits.json").exists() else []
     return frame(
         f"{config['title']} · gradflow",
         [
@@ -39,6 +41,7 @@ def run_page(folder: str | Path) -> str:
             "<main>",
             section("Claims", _claims(claims)),
             section("Figures", _figures(folder, figures)) if figures else "",
+            section("Laws", *map(_audit, audits)) if audits else "",
             '<div class="columns">',
             section("Settings", _values(config["settings"])),
             section("Made with", _values(_circumstances(config))),
@@ -97,6 +100,25 @@ def _figure(folder: Path, figure: dict[str, str]) -> str:
         f'style="--width:{points / 72 * SCALE:.2f}in" src="{source}"></div>'
         f"<figcaption>{text(figure['caption'])} {_code(f'figures/{name}.svg')}</figcaption></figure>"
     )
+
+
+def _audit(audit: dict[str, Any]) -> str:
+    """Return the laws that a run was checked for, and behind a fold those whose conditions it does not meet."""
+    rows = [
+        [
+            text(row["statement"]),
+            _code(row["law"]),
+            verdict("holds" if row["residual"] <= row["tolerance"] else "does not hold"),
+            f"{row['residual']:.1e}",
+            f"{row['tolerance']:.1e}",
+        ]
+        for row in audit["rows"]
+    ]
+    laws = table(LAWS, ["Statement", "Law", "Verdict", "Largest residual", "Tolerance"], rows)
+    others = [[text(entry["statement"]), _code(entry["law"]), text(entry["reason"])] for entry in audit["skipped"]]
+    count = f"{len(others)} law{'' if len(others) == 1 else 's'} whose conditions this run does not meet"
+    fold = f"<details><summary>{count}</summary>{table(LAWS, ['Statement', 'Law', 'Reason'], others)}</details>"
+    return f"<h3>{text(audit['title'])}</h3>\n{laws}{fold if others else ''}"
 
 
 def _values(values: dict[str, Any]) -> str:

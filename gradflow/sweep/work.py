@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from gradflow.callables import essence
-from gradflow.devices import release_kernels
 from gradflow.errors import FlowError
 from gradflow.sweep.build import Built, Traced, trace
 from gradflow.sweep.draws import member_keys
@@ -110,7 +109,6 @@ class Work:
         Returns:
             Its variables in the shape of the block, None if they went to the store.
         """
-        release_kernels()  # of earlier groups, where these are many
         count = math.prod(self.block)
         built, members, keys = self.built(chunk, count)
         if self.method.needs_keys:

@@ -2,13 +2,16 @@
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from trial import Trial, changed
 
+from gradflow.experiments import audits
 from gradflow.experiments.frame_precision.config import ARMS, FREE, MAPS, QUANTITIES
 from gradflow.experiments.frame_precision.readings import History, freezing, row_times
+from gradflow.laws import Audit, Row
 
 TRIAL = Trial.of("frame-precision", seeds=1, length=6, horizons=(10.0, 100.0), saves=9)
 CONFIG, EXPERIMENT, verdicts = TRIAL.config, TRIAL.experiment, TRIAL.verdicts
@@ -19,7 +22,7 @@ AT = {name: index for index, name in enumerate(QUANTITIES)}
 def made():
     """Results in which routing freezes first by the paper's yardstick, values at a third of the horizon, scores too."""
     return {name: made_stage(name) for name in (*MAPS, FREE)} | {
-        "audit": {"law": np.array(["one", "two"]), "residual": np.full(2, 1e-15), "tolerance": np.full(2, 1e-10)}
+        "audit": audits.stored(Audit("a flow", (Row("-", "one", 1e-15, 1e-10), Row("-", "two", 1e-15, 1e-10)), ()))
     }
 
 
@@ -97,7 +100,7 @@ def test_runs_whose_attention_hardly_moves_do_not_count(made):
     shares = verdicts(changed(made, "softmax", way=np.where(still > 0.1, still, 0.6), tau=tau))
     assert shares["routing-first"] != "holds"
     statement = {c.id: c for c in EXPERIMENT.claims(CONFIG, changed(made, "softmax", way=still, tau=tau))}
-    assert "20 % of them" in statement["routing-first"].control
+    assert "less than 2 eps, 20 %" in statement["routing-first"].control
 
 
 def test_times_of_known_exponentials():
@@ -107,13 +110,17 @@ def test_times_of_known_exponentials():
     weights = sharp + fall * (jnp.array([[1.0, 0.0], [0.5, 0.5]]) - sharp)
     slow = jnp.exp(-ts / 4)[:, None, None] * jnp.ones((2, 3))
     history = History(*(leaf[None] for leaf in (weights, 1 - slow, 1 - slow, slow[..., :2])))
-    reached = jnp.stack([ts <= 10, ts <= 100])
-    found = freezing(ts, history, reached, jnp.array([0.05]))
+    within = jnp.stack([ts <= 10, ts <= 100])
+    found = freezing(ts, history, jnp.ones((1, ts.size), bool), within, jnp.array([0.05]))
     tau = np.asarray(found["tau"])[0, :, :, 0]
     assert found["way"][0, 1] == pytest.approx(0.4, abs=1e-6)
     assert tau[AT["attention"], 1] == pytest.approx(np.log(0.4 / 0.05), rel=1e-2)
     assert tau[AT["values"], 1] == pytest.approx(4 * np.log(20), rel=1e-2) and tau[AT["values"], 0] < 10
     assert tau[AT["w_v"], 1] == tau[AT["values"], 1] == pytest.approx(tau[AT["scores"], 1])
+    spoilt = jax.tree.map(lambda leaf: jnp.where((ts <= 20)[:, None, None], leaf, jnp.nan), history)
+    cut = freezing(ts, spoilt, (ts <= 20)[None], within, jnp.array([0.05]))
+    assert np.isnan(cut["tau"][0, :, 1]).all() and np.isnan(cut["way"][0, 1])
+    np.testing.assert_array_equal(cut["tau"][0, :, 0], found["tau"][0, :, 0])
     rows = row_times(np.asarray(ts), np.asarray(found["row_distance"]), 0.05)
     assert rows[0, 0] == 0 and rows[0, 1] == pytest.approx(np.log(0.4 / 0.05), rel=1e-2)
 
@@ -132,11 +139,11 @@ def test_paper_preset_starts_and_resumes(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_the_quick_run_has_the_recorded_verdicts(tmp_path):
     quick = TRIAL.compute(CONFIG, tmp_path)
-    assert all((quick[name]["status"] == "successful").all() for name in (*MAPS, FREE))
+    assert all((quick[name]["status"] == "successful").mean() > 0.9 for name in (*MAPS, FREE))
     assert verdicts(quick) == EXPERIMENT.recorded
     TRIAL.check_claims(quick)
     audit = quick["audit"]
-    assert (audit["residual"] <= audit["tolerance"]).all()
+    assert audits.loaded(audit).holds
 
 
 @pytest.mark.slow

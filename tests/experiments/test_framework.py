@@ -63,9 +63,10 @@ def test_run_writes_all_that_is_promised(tmp_path: Path):
     watched = []
     claims = run(toy.EXPERIMENT, CONFIG, tmp_path / "a" / "b", page=tree_page, watch=lambda *seen: watched.append(seen))
     path = tmp_path / "a" / "b"
-    assert tree(path) == ["claims.json", "config.json", "figures", "report.html", "results.zarr"]
+    assert tree(path) == ["audits.json", "claims.json", "config.json", "figures", "report.html", "results.zarr"]
     assert tree(path / "figures") == ["figures.json", "weights.png", "weights.svg"]
     assert read(path / "claims.json") == [dataclasses.asdict(claim) for claim in claims]
+    assert read(path / "audits.json") == [json.loads(json.dumps(dataclasses.asdict(toy.AUDIT)))]
     assert [claim.verdict for claim in claims] == ["holds", "holds in part"]
     assert watched == [("flow", 0, 3), ("descent", 1, 3), ("figures", 2, 3)]
     config = read(path / "config.json")

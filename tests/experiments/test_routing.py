@@ -7,10 +7,12 @@ import pytest
 from trial import Trial, changed
 
 from gradflow.activations import Softmax
+from gradflow.experiments import audits
 from gradflow.experiments.routing import readings, recall
 from gradflow.experiments.routing.config import CLASSES, D_V, Config
 from gradflow.experiments.routing.measures import measure
 from gradflow.experiments.routing.stages import data, start
+from gradflow.laws import Audit, Row
 
 TRIAL = Trial.of("routing", pairs=(4,), seeds=2, sequences=8, steps=60, saves=6)
 EXPERIMENT = TRIAL.experiment
@@ -70,8 +72,7 @@ def made():
             run |= {f"{name}_{key}": value for key, value in measured(SMALL, pairs, True).items()}
         batch = recall.draw(jax.random.key(0), SMALL.seeds, pairs)
         results[f"T{3 * pairs}"] = run | {"inputs": np.asarray(batch.inputs), "targets": np.asarray(batch.targets)}
-    results["T18"] |= {"audit_law": np.array(["one", "two"]), "audit_residual": np.array([1e-15, 0.0])}
-    results["T18"] |= {"audit_tolerance": np.array([1e-10, 1e-12])}
+    results["T18"] |= audits.stored(Audit("a flow", (Row("-", "one", 1e-15, 1e-10), Row("-", "two", 0.0, 1e-12)), ()))
     arms = {"meaningless": False, "uniform": False, "sigmoid": True}
     results["controls"] = {
         f"{arm}_{key}": value for arm, learns in arms.items() for key, value in measured(SMALL, 6, learns).items()

@@ -10,7 +10,9 @@ import pytest
 from trial import Trial, changed
 
 import gradflow as gf
+from gradflow.experiments import audits
 from gradflow.experiments.sticky_markov import arms, numbers, reading
+from gradflow.laws import Audit, Row
 
 TRIAL = Trial.of(
     "sticky-markov",
@@ -60,7 +62,7 @@ def made():
         }
 
     seen = 1.829188059 + shift / 4
-    laws = {"law": np.array(["row", "column"]), "residual": np.array([1e-16, 0]), "tolerance": np.array([1e-10, 1e-2])}
+    laws = audits.stored(Audit("a flow", (Row("-", "row", 1e-16, 1e-10), Row("-", "column", 0.0, 1e-2)), ()))
     return {
         "chain": {
             "row": np.asarray(gf.tasks.sticky_transition()[0]),
@@ -194,7 +196,7 @@ def test_claims_fail_on_runs_that_break_them(made):
     growing = swap(same_symbol=np.linspace(0.1, 0.5, 6) * np.ones((6, len(CONFIG.seeds), 1)))
     assert verdicts(growing)["same-symbol-attention"] == "holds"
     assert verdicts(changed(made, "flow", loss=flow["loss"][::-1]))["flow-agrees"] == "does not hold"
-    assert verdicts(changed(made, "flow", residual=flow["tolerance"] * [2, 0.5]))["laws"] == "holds in part"
+    assert verdicts(changed(made, "flow", audit_residual=flow["audit_tolerance"] * [2, 0.5]))["laws"] == "holds in part"
 
 
 @pytest.mark.slow
@@ -219,5 +221,5 @@ def test_a_stage_again_gives_the_same_bits(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_tiny_settings_run_through(tmp_path):
     results = TRIAL.check_all_runs(tmp_path)
-    assert (results["flow"]["residual"] <= results["flow"]["tolerance"]).all()
+    assert audits.loaded(results["flow"]).holds
     assert jnp.isfinite(results["descent"]["loss"]).all()

@@ -100,6 +100,8 @@ def test_run_page_shows_everything(folders: Path):
         assert word in page.words
     for word in ("Flow & descent differ by <1.", "Weights <fall>", "gradflow run toy --seeds 4", "loss_name", "optax"):
         assert word in page.words
+    for word in ("flow of a toy", "the sum of scores is <kept>", "1.0e-15", "the loss falls", "1 law whose conditions"):
+        assert word in page.words
     (image,) = page.all("img")
     assert image["alt"] == 'A line that falls: "slope" -1'
     assert str(image["src"]).startswith("data:image/svg+xml;base64,")

@@ -14,6 +14,7 @@ import optax
 from gradflow.activations import by_name
 from gradflow.descent import gradient_descent, log_steps
 from gradflow.errors import FlowWarning
+from gradflow.experiments import audits
 from gradflow.experiments.activations.config import KINKED, LATE, LOSSES, NAMES, Config
 from gradflow.experiments.base import Stage
 from gradflow.experiments.panel import SOLVER, Objective, Panel, member, member_losses, panel_loss
@@ -25,6 +26,7 @@ from gradflow.trajectory import Trajectory
 SEED = 2603_06248
 FIRST_TIME = 1e-2
 REPORTED_TAU = (60.0, 200.0)
+AUDITED = "normalised-square"  # the softmax is in the experiment `polarization`
 
 Arrays = dict[str, np.ndarray]
 
@@ -32,7 +34,12 @@ Arrays = dict[str, np.ndarray]
 def stages(config: Config) -> list[Stage]:
     """Return the stages, each independent of the others."""
     parts = [("descent", descent), ("flow", flow), ("late", late)]
-    return [Stage(name, functools.partial(compute, config)) for name, compute in parts]
+    runs = [Stage(name, functools.partial(compute, config)) for name, compute in parts]
+    return [*runs, audits.stage(_audited, t1=_square_horizon(config), rtol=config.rtol)]
+
+
+def _audited() -> tuple[Any, Any, Any]:
+    return audits.of_setting(paper.six_maps, by_name(AUDITED), "logistic")
 
 
 def setting(loss: str, names: tuple[str, ...]) -> tuple[Panel, Objective, float]:

@@ -18,6 +18,7 @@ from gradflow import losses, tasks
 from gradflow.descent import gradient_descent
 from gradflow.diagnostics import entropy
 from gradflow.errors import FlowWarning
+from gradflow.experiments import audits
 from gradflow.experiments.base import Stage
 from gradflow.experiments.condition_number.config import Config
 from gradflow.flow import Crossing, gradient_flow
@@ -38,7 +39,9 @@ Arrays = dict[str, np.ndarray]
 def stages(config: Config) -> list[Stage]:
     """Return the stages, each independent of the others."""
     parts = [("flow", flow), ("descent", descent), ("square", square), ("logistic", logistic), ("orbit", orbit)]
-    return [Stage(name, functools.partial(compute, config)) for name, compute in parts]
+    paper_run = functools.partial(audits.of_setting, paper.condition_number, config.kappas[-1])
+    checked = audits.stage(paper_run, t1=float(config.ts[-1]), rtol=ENSEMBLE_RTOL)
+    return [*(Stage(name, functools.partial(compute, config)) for name, compute in parts), checked]
 
 
 def flow(config: Config, workspace: Path) -> Arrays:

@@ -12,14 +12,27 @@ from jaxtyping import Array, Float, Int
 
 from gradflow import losses
 from gradflow.diagnostics import entropy
+from gradflow.experiments import audits
 from gradflow.experiments.base import Stage
-from gradflow.experiments.feedback.config import FREE, FROZEN, KEY_SIZE, KINDS, OWN, VALUE_SIZE, Config, Kind
+from gradflow.experiments.feedback.config import (
+    FREE,
+    FROZEN,
+    KEY_SIZE,
+    KINDS,
+    OWN,
+    TRAINED,
+    VALUE_SIZE,
+    Config,
+    Kind,
+)
 from gradflow.experiments.feedback.steps import growth, sign
 from gradflow.experiments.sequences import CLASSES, FEATURES, draw
 from gradflow.flow import gradient_flow_ensemble
 from gradflow.laws import routing
 from gradflow.models import AttentionHead, FreeValueHead
 from gradflow.types import Batch
+
+AUDIT_RTOL = 1e-8
 
 Arrays = dict[str, np.ndarray]
 
@@ -71,8 +84,15 @@ def _table(predicted: Float[Array, "T T"], seen: Float[Array, "T T"]) -> Int[Arr
 
 
 def stages(config: Config) -> list[Stage]:
-    """Return one stage a kind of head."""
-    return [Stage(name, functools.partial(by_kind, config, kind)) for name, kind in KINDS.items()]
+    """Return one stage a kind of head, and the audit of one run of the last kind."""
+    runs = [Stage(name, functools.partial(by_kind, config, kind)) for name, kind in KINDS.items()]
+    return [*runs, audits.stage(functools.partial(_audited, config), t1=config.times[-1], rtol=AUDIT_RTOL)]
+
+
+def _audited(config: Config) -> tuple[Any, Any, Batch]:
+    """Return a head whose map is no softmax; the softmax is audited in the other experiments on attention."""
+    kind, length = KINDS["shared-values-sigmoid"], config.lengths[-1]
+    return losses.cross_entropy, _head(config, kind, 0, TRAINED), _batch(config, config.tasks[0], 0, length)
 
 
 def by_kind(config: Config, kind: Kind, workspace: Path) -> Arrays:
@@ -97,7 +117,6 @@ def by_kind(config: Config, kind: Kind, workspace: Path) -> Arrays:
         t1=config.times[-1],
         ts=np.asarray(config.times),
         observe=observe,
-        solver="tsit5",
         rtol=config.rtol,
     )
     labels = dict(zip(("of_start", "of_task", "of_seed"), np.array(members).T, strict=True))

@@ -1,5 +1,7 @@
 """Where routing freezes before values, where not, and how much of it is the yardstick."""
 
+from collections.abc import Callable
+
 import jax.numpy as jnp
 import numpy as np
 
@@ -12,7 +14,7 @@ from gradflow.experiments.sequences import TASKS
 
 PAPER = "arXiv 2512.22473, frame-precision dissociation; no number is given"
 EXACT = 1e-10
-MOSTLY = 90.0  # percent of the runs
+MOSTLY = 80.0  # percent of the runs
 SAME = 2.0  # factor within which two ratios count as equal
 BROAD = 0.5  # largest weight below which a row is broad
 ROUTED = tuple(name for name in MAPS if name != "uniform")
@@ -32,9 +34,14 @@ def chosen(results: Results, stage: str, arm: str = MAIN, task: int | None = Non
 
 
 def moved(config: Config, results: Results, stage: str, level: int | None = None) -> np.ndarray:
-    """Return in which runs routing goes further than twice the level, at each horizon: elsewhere it cannot freeze."""
+    """Return in which runs routing goes beyond twice the level by each horizon: no other can freeze."""
     epsilon = config.epsilons[config.level if level is None else level]
     return results[stage]["way"] > 2 * epsilon
+
+
+def finished(results: Results, stage: str) -> np.ndarray:
+    """Return which runs have reached the last horizon."""
+    return np.isfinite(results[stage]["way"][:, -1])
 
 
 def times(config: Config, results: Results, stage: str, part: str, level: int | None = None) -> np.ndarray:
@@ -69,6 +76,7 @@ def _first(config: Config, results: Results) -> Claim:
     }
     levels = [above(ratios(config, results, "softmax", level=level)).value for level in range(len(config.epsilons))]
     listed = ", ".join(f"{TASKS[name]} {value:.0f} %" for name, value in by_task.items())
+    cut, idle = _share(results, np.isnan), _share(results, lambda way: way <= 2 * config.epsilons[config.level])
     return Claim(
         "routing-first",
         "Routing freezes before values: tau_V / tau_A > 1.",
@@ -77,14 +85,14 @@ def _first(config: Config, results: Results) -> Claim:
         f"by task: {listed}; by level "
         + ", ".join(f"{value:.0f} % (eps = {eps:g})" for eps, value in zip(config.epsilons, levels, strict=True)),
         judge(*(value.low > MOSTLY for value in shares.values()), min(by_task.values()) > MOSTLY),
-        f"runs whose attention goes less than 2 eps are left out, {_idle(config, results):.0f} % of them; labels that "
-        "nothing predicts freeze like any other: it takes no structure to route by",
+        f"left out: runs too stiff to reach the last horizon, {cut:.0f} %, and runs whose attention goes less than "
+        f"2 eps, {idle:.0f} %; labels "
+        "that nothing predicts freeze like any other: it takes no structure to route by",
     )
 
 
-def _idle(config: Config, results: Results) -> float:
-    kept = moved(config, results, "softmax")[chosen(results, "softmax")]
-    return float(100 * (~kept).mean())
+def _share(results: Results, which: Callable[[np.ndarray], np.ndarray]) -> float:
+    return float(100 * which(results["softmax"]["way"][chosen(results, "softmax"), -1]).mean())
 
 
 def _horizon(config: Config, results: Results) -> Claim:
@@ -99,7 +107,7 @@ def _horizon(config: Config, results: Results) -> Claim:
         "tau_V / tau_A is a property of the run, not of when one stops looking.",
         f"{PAPER}; the end of training is taken as the end",
         f"the same flows, median tau_V / tau_A: {_by_horizon(config, middle)}; the values freeze at "
-        + _by_horizon(config, np.median(part, axis=0))
+        + _by_horizon(config, np.nanmedian(part, axis=0))
         + f" of whatever horizon, tau_V ~ horizon^{slope:.2f}, tau_A ~ horizon^{route:.2f}",
         judge(max(middle) / min(middle) < SAME),
         "separable data have no finite optimum and the values grow like log t for ever; with weight decay, which gives "
@@ -110,7 +118,7 @@ def _horizon(config: Config, results: Results) -> Claim:
 def _slope(config: Config, tau: np.ndarray) -> float:
     """Return the median exponent of freezing times as a power of the horizon."""
     ends = np.log(np.maximum(tau[:, [0, -1]], config.ts[1]))
-    return float(np.median((ends[:, 1] - ends[:, 0]) / np.log(config.horizons[-1] / config.horizons[0])))
+    return float(np.nanmedian((ends[:, 1] - ends[:, 0]) / np.log(config.horizons[-1] / config.horizons[0])))
 
 
 def _yardstick(config: Config, results: Results) -> Claim:
@@ -133,17 +141,17 @@ def _cause(config: Config, results: Results) -> Claim:
     kept = {name: chosen(results, name) for name in ("softmax", "uniform")}
     horizons = np.asarray(config.horizons)
     part = {name: times(config, results, name, "values")[k] / horizons for name, k in kept.items()}
-    quotient = np.median(part["softmax"]) / np.median(part["uniform"])
+    quotient = np.nanmedian(part["softmax"]) / np.nanmedian(part["uniform"])
     return Claim(
         "frozen-routing-frees-values",
         "Values go on moving because routing has frozen.",
         PAPER,
         "values freeze at "
-        + _by_horizon(config, np.median(part["softmax"], axis=0))
+        + _by_horizon(config, np.nanmedian(part["softmax"], axis=0))
         + f" of the horizon with softmax attention; pooled {median(part['softmax']):.2f}",
         judge(bool(quotient > SAME)),
         "uniform attention, which never moves: "
-        + _by_horizon(config, np.median(part["uniform"], axis=0))
+        + _by_horizon(config, np.nanmedian(part["uniform"], axis=0))
         + f", pooled {median(part['uniform']):.2f}; values refine as long as there is a loss, with or without routing",
     )
 
@@ -200,7 +208,7 @@ def rows(config: Config, results: Results) -> tuple[np.ndarray, np.ndarray, np.n
 
     Times are over tau_V of their run, at the last horizon.
     """
-    kept = chosen(results, "softmax")
+    kept = chosen(results, "softmax") & finished(results, "softmax")
     run, epsilon = results["softmax"], config.epsilons[config.level]
     tau = row_times(config.ts, run["row_distance"][kept], epsilon)
     values = times(config, results, "softmax", "values")[kept, -1]
@@ -229,7 +237,7 @@ def _sharp(config: Config, results: Results) -> Claim:
 
 def forces(config: Config, results: Results, task: int) -> Interval:
     """Return by what factor |D| / |A^T U| changes from the first horizon to the last, the median of a task's runs."""
-    run, kept = results["softmax"], chosen(results, "softmax", task=task)
+    run, kept = results["softmax"], chosen(results, "softmax", task=task) & finished(results, "softmax")
     ratio = (run["routing_norm"] / run["value_norm"])[kept]
     return median(ratio[:, -1] / ratio[:, int(np.searchsorted(config.ts, config.horizons[0]))])
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gradflow import plot
+from gradflow.experiments import audits
 from gradflow.experiments.base import Figure, Results
-from gradflow.experiments.frame_precision.claims import BROAD, ROUTED, chosen, ratios, rows, times
+from gradflow.experiments.frame_precision.claims import BROAD, ROUTED, chosen, finished, ratios, rows, times
 from gradflow.experiments.frame_precision.config import ARMS, FREE, MAIN, QUANTITIES, Config
 from gradflow.experiments.sequences import TASKS
 from gradflow.plot.looks import OKABE_ITO, member_looks
@@ -26,7 +27,7 @@ def figures(config: Config, results: Results) -> list[Figure]:
     """Return the figures."""
     made = (
         f"One causal head (d_k = d_v = 8, weights N(0, 0.1²)), one sequence of T = {config.length}, exact flow at "
-        f"rtol {config.rtol:g}, {config.seeds} seeds; settings ours."
+        f"rtol {config.rtol:g}, {config.seeds} seeds, without runs too stiff to reach the horizon; settings ours."
     )
     level = config.epsilons[config.level]
     return [
@@ -88,7 +89,7 @@ def draw_distances(config: Config, results: Results) -> "MatplotlibFigure":
     panels.append((FREE, config.tasks.index("random-labels"), "free scores, random labels"))
     keep = config.ts >= SHOWN_FROM
     for ax, (stage, task, title) in zip(axes.flat, panels, strict=True):
-        run = results[stage]["distance"][chosen(results, stage, task=task)]
+        run = results[stage]["distance"][chosen(results, stage, task=task) & finished(results, stage)]
         for part, (name, colour) in PARTS.items():
             values = np.maximum(run[:, QUANTITIES.index(part)][:, keep], LEAST)
             plot.bands(config.ts[keep][:-1], values[:, :-1], label=name, xlabel="", ax=ax, color=OKABE_ITO[colour])
@@ -171,10 +172,11 @@ def draw_rows(config: Config, results: Results) -> "MatplotlibFigure":
     """Draw rows by sharpness, and the share of routing in the movement."""
     figure, axes = plot.new_figure(1, 2, height=2.9)
     largest, late, moving = rows(config, results)
-    tasks = results["softmax"]["of_task"][chosen(results, "softmax")]
+    kept = chosen(results, "softmax") & finished(results, "softmax")
+    tasks = results["softmax"]["of_task"][kept]
     keep = config.ts >= SHOWN_FROM
     run = results["softmax"]
-    share = (run["routing_norm"] / run["value_norm"])[chosen(results, "softmax")]
+    share = (run["routing_norm"] / run["value_norm"])[kept]
     for task, look in enumerate(member_looks(len(config.tasks))):
         which = moving & (tasks == task)[:, None]
         axes[0].plot(largest[which], late[which], "o", color=look["color"], markersize=2, alpha=0.6)
@@ -188,11 +190,6 @@ def draw_rows(config: Config, results: Results) -> "MatplotlibFigure":
     return figure
 
 
-@styled
 def draw_audit(results: Results) -> "MatplotlibFigure":
     """Draw the residuals of the laws."""
-    table = results["audit"]
-    figure, ax = plot.new_figure(1, 1, width=plot.TWO_COLUMNS, height=0.26 * len(table["law"]) + 1)
-    names = [str(law).split(":")[0] if len(str(law)) > 60 else str(law) for law in table["law"]]
-    plot.residuals(names, table["residual"].tolist(), table["tolerance"].tolist(), ax=ax)
-    return figure
+    return audits.draw(audits.loaded(results["audit"]))

@@ -28,22 +28,27 @@ class History(NamedTuple):
 
 @jax.jit
 def freezing(
-    ts: Float[Array, " S"], history: History, reached: Bool[Array, "H S"], epsilons: Float[Array, " E"]
+    ts: Float[Array, " S"],
+    history: History,
+    valid: Bool[Array, "M S"],
+    within: Bool[Array, "H S"],
+    epsilons: Float[Array, " E"],
 ) -> dict[str, Array]:
     """Measure when each part of every head freezes.
 
     Args:
         ts: save times.
         history: of M heads.
-        reached: which saves each horizon has, the last horizon having all.
+        valid: which saves each head has reached.
+        within: which saves each horizon has, the last horizon having all.
         epsilons: levels.
 
     Returns:
-        `tau` (M, quantity, horizon, level), the quantities being those of `config.QUANTITIES`; `way` (M, horizon), how
-        far routing went in TV; `distance` (M, quantity, S) at the last horizon; by row of the attention at the last
-        horizon `row_distance` (M, S, T) and the largest weight `row_largest` (M, T).
+        `tau` (M, quantity, horizon, level), the quantities being those of `config.QUANTITIES`, and `way` (M, horizon),
+        how far routing went in TV, both NaN at horizons that a head has not reached; `distance` (M, quantity, S) at the
+        last horizon; by row of the attention there `row_distance` (M, S, T), and the largest weight `row_largest`.
     """
-    return jax.vmap(lambda one: _freezing(ts, one, reached, epsilons))(history)
+    return jax.vmap(lambda one, reached: _freezing(ts, one, reached, within, epsilons))(history, valid)
 
 
 def row_times(ts: np.ndarray, row_distance: np.ndarray, epsilon: float) -> np.ndarray:
@@ -51,10 +56,11 @@ def row_times(ts: np.ndarray, row_distance: np.ndarray, epsilon: float) -> np.nd
     return np.asarray(freezing_time(jnp.asarray(ts), jnp.swapaxes(row_distance, -1, -2), epsilon))
 
 
-def _freezing(ts: Array, history: History, reached: Array, epsilons: Array) -> dict[str, Array]:
+def _freezing(ts: Array, history: History, reached: Array, within: Array, epsilons: Array) -> dict[str, Array]:
     causal = jnp.tril(jnp.ones(history.weights.shape[-2:], bool))
     # Weights that do not sum to one are taken as shares of what their row ends with.
-    total = jnp.sum(history.weights[-1], axis=-1, keepdims=True)
+    last = jnp.max(jnp.where(reached, jnp.arange(reached.size), 0))
+    total = jnp.sum(history.weights[last], axis=-1, keepdims=True)
     weights = history.weights / jnp.where(total > 0, total, 1)
 
     def until(valid: Array) -> tuple[Array, Array]:
@@ -64,12 +70,13 @@ def _freezing(ts: Array, history: History, reached: Array, epsilons: Array) -> d
         times = jax.vmap(lambda level: freezing_time(ts, distances, level, valid), out_axes=-1)(epsilons)
         return times, distances
 
-    times, distances = jax.vmap(until)(reached)
-    rows = total_variation(weights, weights[-1:])
+    times, distances = jax.vmap(until)(within & reached)
+    complete = jnp.all(reached | ~within, axis=-1)
+    rows = total_variation(weights, weights[last][None])
     return {
-        "tau": jnp.swapaxes(times, 0, 1),
-        "way": distances[:, 0, 0],
+        "tau": jnp.swapaxes(jnp.where(complete[:, None, None], times, jnp.nan), 0, 1),
+        "way": jnp.where(complete, distances[:, 0, 0], jnp.nan),
         "distance": distances[-1],
         "row_distance": rows,
-        "row_largest": jnp.max(weights[-1], axis=-1),
+        "row_largest": jnp.max(weights[last], axis=-1),
     }

@@ -16,9 +16,11 @@ from gradflow.activations import AbstractActivation, Linear, Sigmoid
 from gradflow.compare import flow_descent_gap
 from gradflow.descent import gradient_descent
 from gradflow.diagnostics import entropy
+from gradflow.experiments import audits
 from gradflow.experiments.base import Stage
 from gradflow.experiments.polarization.config import Config
 from gradflow.flow import gradient_flow, log_times
+from gradflow.laws import audit
 from gradflow.laws import polarization as laws
 from gradflow.laws.polarization.winners import Rule
 from gradflow.models import ValueSoftmax, paper
@@ -135,7 +137,8 @@ def law_residuals(config: Config, workspace: Path) -> Arrays:
         "descent_perpendicular_values": laws.perpendicular_values(run.observed, setting.args.x[0]),
     }
     named = {name: np.asarray(value) for name, value in {**flow_laws, **descent_laws}.items()}
-    return {"t": np.asarray(along.ts), "step": np.asarray(run.ts), **named}
+    checked = audits.stored(audit(along, setting.loss, setting.args, rtol=config.rtol))
+    return {"t": np.asarray(along.ts), "step": np.asarray(run.ts), **named, **checked}
 
 
 @eqx.filter_jit

@@ -2,15 +2,18 @@
 
 import functools
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
+from gradflow import losses
 from gradflow.activations import by_name
 from gradflow.descent import gradient_descent, log_steps
 from gradflow.diagnostics import entropy
+from gradflow.experiments import audits
 from gradflow.experiments.base import Stage
 from gradflow.experiments.panel import SOLVER, Objective, Panel, member, panel_loss
 from gradflow.experiments.real_data.config import MAPS, SCALES, SIZE, START_SCORE, TASKS, Config
@@ -29,9 +32,16 @@ Arrays = dict[str, np.ndarray]
 
 
 def stages(config: Config) -> list[Stage]:
-    """Return one stage a task, and descent; each independent of the others."""
+    """Return one stage a task, descent, and the audit of a softmax; each independent of the others."""
     flows = [Stage(name, functools.partial(flow, config, name)) for name in TASKS]
-    return [*flows, Stage("descent", functools.partial(descent, config))]
+    checked = audits.stage(functools.partial(_audited, config), t1=config.horizon(DESCENT_TASK), rtol=config.rtol)
+    return [*flows, Stage("descent", functools.partial(descent, config)), checked]
+
+
+def _audited(config: Config) -> tuple[Any, ValueSoftmax, Data]:
+    train, _ = load(DESCENT_TASK)
+    start = starts(config, train.x.shape[1])
+    return losses.logistic, ValueSoftmax(start.values[0, config.seeds], start.scores[0, config.seeds]), train
 
 
 def flow(config: Config, name: str, workspace: Path) -> Arrays:

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from gradflow.experiments import audits
 from gradflow.experiments.base import Claim, Results, judge
 from gradflow.experiments.routing import readings
 from gradflow.experiments.routing.config import CLASSES, Config
@@ -197,16 +198,14 @@ def specialise(config: Config, results: Results) -> Claim:
 
 def audited(config: Config, results: Results) -> Claim:
     """Judge the audit of the first flow at the middle size."""
-    run = results[stage_name(config.middle)]
-    parts = run["audit_residual"] / run["audit_tolerance"]
+    audit = audits.loaded(results[stage_name(config.middle)])
     wrong = results["controls"]["sigmoid_softmax_law_residual"]
     return Claim(
         "laws-hold",
         "every law of attention that applies to the run holds along it",
         "arXiv 2512.22473, sections on gradients",
-        f"`laws.audit` of one flow: {(parts <= 1).sum()} of {len(parts)} laws hold; the worst is at "
-        f"{parts.max():.0e} of its tolerance",
-        judge(*(parts <= 1).tolist()),
+        f"on one flow {audits.measured(audit)}",
+        audits.verdict(audit),
         f"the softmax's law on a sigmoid head misses by {np.median(wrong):.0%}",
     )
 

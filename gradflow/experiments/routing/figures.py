@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gradflow import plot
+from gradflow.experiments import audits
 from gradflow.experiments.base import Figure, Results
 from gradflow.experiments.routing import readings
 from gradflow.experiments.routing.captions import texts
@@ -317,11 +318,6 @@ def seeds_and_sizes(config: Config, results: Results) -> "MatplotlibFigure":
     return figure
 
 
-@styled
 def audit(config: Config, results: Results) -> "MatplotlibFigure":
     """Draw the audit of the first flow at the middle size."""
-    run = results[stage_name(config.middle)]
-    figure, ax = plot.new_figure(1, 1, width=plot.TWO_COLUMNS, height=0.8 + 0.22 * len(run["audit_law"]))
-    names = [str(name) for name in run["audit_law"]]
-    plot.residuals(names, run["audit_residual"].tolist(), run["audit_tolerance"].tolist(), ax=ax)
-    return figure
+    return audits.draw(audits.loaded(results[stage_name(config.middle)]))

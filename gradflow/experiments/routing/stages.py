@@ -14,6 +14,7 @@ from jaxtyping import Array, Key
 from gradflow import losses
 from gradflow.activations import AbstractActivation, Sigmoid, Softmax, Uniform
 from gradflow.descent import gradient_descent_ensemble
+from gradflow.experiments import audits
 from gradflow.experiments.base import Stage
 from gradflow.experiments.routing import recall
 from gradflow.experiments.routing.config import CLASSES, D_K, D_V, SCALE, Config
@@ -134,8 +135,4 @@ def _audited(flow: Trajectory, batches: Batch, config: Config) -> Arrays:
     ts, observed, valid, final, t_final, result = jax.tree.map(lambda leaf: leaf[0], saved)
     run = Trajectory(ts, observed, valid, final, t_final, result, counts)
     table = audit(run, losses.cross_entropy, jax.tree.map(lambda leaf: leaf[0], batches), rtol=config.rtol)
-    return {
-        "audit_law": np.array([row.statement for row in table.rows]),
-        "audit_residual": np.array([row.residual for row in table.rows]),
-        "audit_tolerance": np.array([row.tolerance for row in table.rows]),
-    }
+    return audits.stored(table)

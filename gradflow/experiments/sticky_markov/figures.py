@@ -1,12 +1,12 @@
 """The experiment's figures: losses with their floors, what attention does, the controls, flow beside descent, laws."""
 
 import functools
-import textwrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gradflow import plot
+from gradflow.experiments import audits
 from gradflow.experiments.base import Figure, Results
 from gradflow.experiments.sticky_markov.arms import ARMS, CLOSED, EM, GRADIENT, SGD, Arm
 from gradflow.experiments.sticky_markov.config import PAPER_EM_STEPS, PAPER_SPEED_UP, PAPER_STEPS, Config
@@ -100,7 +100,7 @@ def figures(config: Config, results: Results) -> list[Figure]:
             f"{config.audited} times: largest residual of each law, and its tolerance.",
             "Residuals of the routing and responsibility laws, the identities and the conserved quantities lie below "
             "their tolerances.",
-            laws,
+            _laws,
         ),
     }
     return [
@@ -238,11 +238,5 @@ def flow(config: Config, results: Results) -> "MatplotlibFigure":
     return figure
 
 
-@styled
-def laws(config: Config, results: Results) -> "MatplotlibFigure":
-    """Draw the residual of each law that was checked."""
-    run = results["flow"]
-    names = [textwrap.fill(str(name), 52) for name in run["law"]]
-    figure, ax = plot.new_figure(width=plot.TWO_COLUMNS, height=0.6 + 0.3 * len(names))
-    plot.residuals(names, run["residual"].tolist(), run["tolerance"].tolist(), ax=ax)
-    return figure
+def _laws(config: Config, results: Results) -> "MatplotlibFigure":
+    return audits.draw(audits.loaded(results["flow"]))

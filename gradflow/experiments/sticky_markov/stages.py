@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gradflow import laws, losses
+from gradflow.experiments import audits
 from gradflow.experiments.base import Stage
 from gradflow.experiments.sticky_markov import arms
 from gradflow.experiments.sticky_markov.config import Config, spaced
@@ -106,8 +107,4 @@ def _audited(config: Config, start: arms.Problem, run: Trajectory) -> Arrays:
     table = laws.audit(
         one, losses.cross_entropy, arms.member(start.batch, 0), rates=dict(arms.EM.rates), rtol=config.rtol
     )
-    return {
-        "law": np.array([row.statement for row in table.rows]),
-        "residual": np.array([row.residual for row in table.rows]),
-        "tolerance": np.array([row.tolerance for row in table.rows]),
-    }
+    return audits.stored(table)

@@ -13,23 +13,45 @@ from typing import Any
 import jax
 import numpy as np
 
+from gradflow import losses
 from gradflow.errors import FlowWarning
+from gradflow.experiments import audits
 from gradflow.experiments.base import Stage
 from gradflow.experiments.sweep_activations import problem
 from gradflow.experiments.sweep_activations.config import LOSSES, Config
 from gradflow.flow import Crossing
+from gradflow.models import ValueSoftmax
 from gradflow.sweep import Batched, Flow, sweep
+from gradflow.types import Data
 
 KEY = 2603_06248
 LEVELS = {"half": 0.5, "most": 0.9}  # one weight above a half is above all others together; 0.9 as a second opinion
 LANES = 16
+AUDIT_HORIZON, AUDIT_RTOL = 1e4, 1e-8
 Arrays = dict[str, np.ndarray]
 
 
 def stages(config: Config) -> list[Stage]:
     """Return the stages, each independent of the others."""
     parts = [("length", length), ("condition", condition), ("sliding", sliding), ("refined", refined)]
-    return [Stage(name, functools.partial(compute, config)) for name, compute in parts]
+    checked = audits.stage(functools.partial(_audited, config), t1=AUDIT_HORIZON, rtol=AUDIT_RTOL)
+    return [*(Stage(name, functools.partial(compute, config)) for name, compute in parts), checked]
+
+
+def _audited(config: Config) -> tuple[Any, ValueSoftmax, Data]:
+    """Return the softmax of the sweep's first map on one sample, as a model of the library."""
+    size = config.sizes[0]
+    _, member, made = problem.one_sample(
+        jax.random.key(KEY),
+        activation=config.maps[0],
+        loss_kind=LOSSES.index("logistic"),
+        n=size,
+        scale=config.scales[-1],
+        size=size,
+        target=config.target,
+    )
+    data = Data(made.objective.x[:1], made.objective.y[:1])
+    return losses.logistic, ValueSoftmax(member.values, member.scores, member.activation), data
 
 
 def length(config: Config, workspace: Path) -> Arrays:

@@ -14,12 +14,15 @@ from gradflow import losses
 from gradflow.activations import by_name
 from gradflow.descent import gradient_descent
 from gradflow.diagnostics import entropy
+from gradflow.experiments import audits
 from gradflow.experiments.base import Stage
 from gradflow.experiments.panel import SOLVER, Panel
 from gradflow.experiments.target_distribution.config import CONTROLS, Config
 from gradflow.flow import gradient_flow, log_times
 from gradflow.laws import polarization as laws
 from gradflow.models import ValueSoftmax, paper
+
+CONTROL_RTOL = 1e-8
 
 Arrays = dict[str, np.ndarray]
 
@@ -39,7 +42,9 @@ class Target(eqx.Module):
 def stages(config: Config) -> list[Stage]:
     """Return the stages, each independent of the others."""
     parts = [("descent", descent), ("flow", flow), ("controls", controls)]
-    return [Stage(name, functools.partial(compute, config)) for name, compute in parts]
+    paper_run = functools.partial(audits.of_setting, paper.target_distribution)
+    checked = audits.stage(paper_run, t1=config.control_time, rtol=CONTROL_RTOL)
+    return [*(Stage(name, functools.partial(compute, config)) for name, compute in parts), checked]
 
 
 def descent(config: Config, workspace: Path) -> Arrays:
@@ -94,7 +99,7 @@ def controls(config: Config, workspace: Path) -> Arrays:
     panel = Panel.repeat(setting.model.values, setting.model.scores, tuple(map(by_name, CONTROLS)))
     ts = np.append(0.0, log_times(0.1, config.control_time, config.saves))
     run = gradient_flow(
-        panel_kl, panel, p, t1=ts[-1], ts=ts, observe=observe_panel, rtol=1e-8, solver=SOLVER, throw=False
+        panel_kl, panel, p, t1=ts[-1], ts=ts, observe=observe_panel, rtol=CONTROL_RTOL, solver=SOLVER, throw=False
     )
     constant = jnp.log(p)[:, None] * jnp.ones_like(setting.model.scores)
     exact = ValueSoftmax(constant, jnp.zeros_like(setting.model.scores))

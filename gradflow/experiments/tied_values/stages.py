@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 
 from gradflow import losses
 from gradflow.descent import gradient_descent
+from gradflow.experiments import audits
 from gradflow.experiments.base import Stage
 from gradflow.experiments.panel import SOLVER
 from gradflow.experiments.tied_values.config import MODELS, Config
@@ -72,8 +73,10 @@ def observe_tied(step: Array, model: TiedSoftmax, data: Data) -> dict[str, Array
 
 
 def stages(config: Config) -> list[Stage]:
-    """Return one stage a dimension, each independent of the others."""
-    return [Stage(f"D{d}", functools.partial(dimension, config, d)) for d in config.dimensions]
+    """Return one stage a dimension, each independent of the others, and the audit of the smallest tied model."""
+    runs = [Stage(f"D{d}", functools.partial(dimension, config, d)) for d in config.dimensions]
+    smallest = functools.partial(audits.of_setting, paper.tied, config.dimensions[0])
+    return [*runs, audits.stage(smallest, t1=config.horizon, rtol=config.rtol)]
 
 
 def dimension(config: Config, d: int, workspace: Path) -> Arrays:

@@ -24,6 +24,7 @@ from gradflow.flow.pool.rows import Held, Layout, Row, Work, first_row
 from gradflow.flow.pool.stabilised import Stabilised
 from gradflow.flow.solvers import Auto, choice_stats, count_gradients, held_by_stability
 from gradflow.problem import check_loss
+from gradflow.problem.room import era, note_kernel
 from gradflow.trajectory import blank, observed_arrays
 from gradflow.types import RESULTS, Number
 
@@ -141,10 +142,11 @@ def _once(function: Callable, static: tuple, block: Block, shared: Shared, *rest
     leaves, structure = jax.tree.flatten((block, shared))
     config: Any = jax.config
     place = tuple(leaves[0].devices()), config.jax_enable_x64
-    key = function, static, structure, tuple((x.shape, x.dtype) for x in leaves), place
+    key = era(), function, static, structure, tuple((x.shape, x.dtype) for x in leaves), place
     if key in _compiled:
         return function(*static, block, shared, *rest)
     with _compiling:
+        note_kernel()
         result = jax.block_until_ready(function(*static, block, shared, *rest))
         _compiled.add(key)
         return result

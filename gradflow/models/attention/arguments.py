@@ -8,16 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from gradflow.activations import AbstractActivation, Softmax, by_name
 from gradflow.activations.base import as_float
 from gradflow.errors import FlowError, shown
-
-
-def as_activation(activation: AbstractActivation | str | None) -> AbstractActivation:
-    """Return an activation from itself, its name, or None for the softmax."""
-    if activation is None:
-        return Softmax()
-    return by_name(activation) if isinstance(activation, str) else activation
 
 
 def as_positions(x: Any, width: int) -> Float[Array, "T d_in"]:

@@ -9,8 +9,9 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from gradflow.activations import AbstractActivation
 from gradflow.activations.base import as_float
+from gradflow.activations.registry import as_activation
 from gradflow.errors import whole_number
-from gradflow.models.attention.arguments import as_activation, as_positions, check_length, check_shapes
+from gradflow.models.attention.arguments import as_positions, check_length, check_shapes
 from gradflow.models.attention.base import AbstractAttention, HeadCapture, weigh
 
 

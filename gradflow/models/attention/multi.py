@@ -6,8 +6,9 @@ import equinox as eqx
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from gradflow.activations import AbstractActivation
+from gradflow.activations.registry import as_activation
 from gradflow.errors import whole_number
-from gradflow.models.attention.arguments import as_activation, as_positions, check_head_index, check_shapes
+from gradflow.models.attention.arguments import as_positions, check_head_index, check_shapes
 from gradflow.models.attention.base import AbstractAttention, HeadCapture, weigh
 from gradflow.models.attention.heads import AttentionHead, draw
 
