@@ -1,11 +1,13 @@
 """Scalar losses of a model and its data, `loss(model, args) -> scalar`, each with a check of the data it is given.
 
-`loss.check(args)` raises one `FlowError` on concrete data that the loss cannot mean, and does nothing under tracing.
+`loss.check(args)` raises one `FlowError` on concrete data that the loss cannot mean, and does nothing under tracing;
+`loss.check_model(model, args)`, where there is one, does so on data that do not fit the model.
 """
 
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,11 +19,14 @@ from gradflow.types import Batch, Data
 LossFunction = TypeVar("LossFunction", bound=Callable[..., Any])
 
 
-def checked(check: Callable[[Any], None]) -> Callable[[LossFunction], LossFunction]:
-    """Attach a check of the data to a loss, as its attribute `check`.
+def checked(
+    check: Callable[[Any], None], check_model: Callable[[Any, Any], None] | None = None
+) -> Callable[[LossFunction], LossFunction]:
+    """Attach checks of the data to a loss, as its attributes `check` and `check_model`.
 
     Args:
         check: raises `FlowError` on bad concrete `args`; it is not called under tracing.
+        check_model: raises `FlowError` on concrete `args` that do not fit a model; called with `(model, args)`.
 
     Returns:
         A decorator that returns the loss itself.
@@ -31,8 +36,12 @@ def checked(check: Callable[[Any], None]) -> Callable[[LossFunction], LossFuncti
         if not is_traced(args):
             check(args)
 
+    def check_fit(model: Any, args: Any) -> None:
+        if check_model is not None and not is_traced(args):
+            check_model(model, args)
+
     def attach(loss: LossFunction) -> LossFunction:
-        cast(Any, loss).check = check_concrete
+        cast(Any, loss).check, cast(Any, loss).check_model = check_concrete, check_fit
         return loss
 
     return attach
@@ -76,6 +85,15 @@ def _check_tokens(batch: Any) -> None:
         raise FlowError(f"{shapes}; targets and mask must be (sequences, positions), as the first two axes of inputs")
     if np.any(targets[mask] < 0):
         raise FlowError(f"targets holds {targets[mask].min()} where mask is True; pass class indices >= 0")
+
+
+def _check_classes(model: Any, batch: Any) -> None:
+    # Heads know their classes; other models are asked for the shape of their logits.
+    head = getattr(model, "w_o", None)
+    logits: Any = head if eqx.is_array(head) else jax.eval_shape(lambda: jax.vmap(model)(batch.inputs))
+    classes, targets = logits.shape[-1], np.asarray(batch.targets)[np.asarray(batch.mask)]
+    if np.any(targets >= classes):
+        raise FlowError(f"targets holds {targets.max()} and the model has {classes} classes: pass 0 .. {classes - 1}")
 
 
 def _check_distribution(p: Any) -> None:
@@ -137,7 +155,7 @@ def square(model: Any, data: Data) -> Float[Array, ""]:
     return jnp.mean((_predictions(model, data) - data.y) ** 2) / 2
 
 
-@checked(_check_tokens)
+@checked(_check_tokens, _check_classes)
 def cross_entropy(model: Any, batch: Batch) -> Float[Array, ""]:
     """Return the mean over unmasked targets of -log softmax(logits)[target], in nats; 0 if all are masked.
 

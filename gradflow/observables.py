@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from gradflow.diagnostics import entropy
-from gradflow.laws.routing import HeadState, head_state
+from gradflow.laws.routing import HeadState, advantage, head_state
 from gradflow.types import Batch
 
 
@@ -23,7 +23,8 @@ class HeadObservables:
     - `loss` in nats, `accuracy`, and `prediction_entropy` in nats, means over the targets that count;
     - `attention_entropy`: of a row over the log of its length, a mean over rows with more than one entry;
     - `routing_norm` |D|_F and `value_norm` |A^T U|_F, the speeds of free scores and free values (arXiv 2512.22473);
-    - `weights` A and `advantage` -(b - E_A b), both (n, T, T), with `matrices`;
+    - `weights` A and, of a normalised map, `advantage` -(b - E_A b), zero at masked entries, both (n, T, T), with
+      `matrices`;
     - `values` (n, T, d_v), with `values`.
 
     Attributes:
@@ -42,7 +43,8 @@ class HeadObservables:
         states = _as_one_mean(states, batch)
         found = _predictions(logits, batch) | _routing(states)
         if self.matrices:
-            found |= {"weights": states.weights, "advantage": states.mean - states.compatibility}
+            found |= {"weights": states.weights}
+            found |= {"advantage": jax.vmap(advantage)(states)} if states.activation.normalised else {}
         return found | ({"values": states.values} if self.values else {})
 
 

@@ -49,6 +49,25 @@ class Trajectory(eqx.Module, Generic[Model]):
         sentences = [RESULTS[RESULTS._name_to_item[name]] or "The run reached its end." for name in names.ravel()]
         return np.array(sentences).reshape(names.shape) if names.ndim else sentences[0]
 
+    def member(self, index: int) -> "Trajectory[Model]":
+        """Return the run of one member of an ensemble, as if it had run alone.
+
+        Args:
+            index: of the member; negative ones count from the end.
+
+        Returns:
+            Its trajectory.
+
+        Raises:
+            FlowError: if the trajectory is no ensemble's, or has no such member.
+        """
+        if np.ndim(self.t_final) == 0:
+            raise FlowError("the trajectory is that of one run: it has no members")
+        count = np.shape(self.t_final)[0]
+        if not -count <= index < count:
+            raise FlowError(f"index is {index}: the trajectory has {count} members, 0 .. {count - 1}")
+        return jax.tree.map(lambda x: x[index] if np.ndim(x) else x, self)
+
 
 def result_name(result: RESULTS) -> Any:
     """Return the name of a concrete result code, or an array of names; names are stored, numbers are not."""

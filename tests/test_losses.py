@@ -4,9 +4,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from jaxtyping import Array
 
+import gradflow as gf
 from gradflow import losses
 from gradflow.errors import FlowError
 from gradflow.types import Batch, Data
@@ -200,3 +202,19 @@ def test_an_own_loss_can_carry_a_check():
     assert loss(None, jnp.ones(2)) == 2
     with pytest.raises(FlowError, match="args is bad"):
         loss.check(jnp.ones(2))
+
+
+def test_targets_that_the_model_has_no_class_for_are_named_before_the_run():
+    inputs, targets = jnp.ones((1, 3, 4)), jnp.array([[0, 7, 1]])
+    head = gf.models.AttentionHead.normal(jax.random.key(0), 4, 2, 2, 5)
+    models = head, eqx.nn.Linear(4, 5, key=jax.random.key(0)), lambda x: x @ jnp.ones((4, 5))
+    mapped = models[0], jax.vmap(models[1]), models[2]
+    batch, padded = (Batch(inputs, targets, jnp.array([[True, keep, True]])) for keep in (True, False))
+    for model in mapped:
+        with pytest.raises(FlowError, match=r"targets holds 7 and the model has 5 classes: pass 0 \.\. 4"):
+            losses.cross_entropy.check_model(model, batch)
+        losses.cross_entropy.check_model(model, padded)
+    for run in (gf.gradient_flow, gf.gradient_descent):
+        options = {"t1": 1.0} if run is gf.gradient_flow else {"optimizer": optax.sgd(0.1), "steps": 1}
+        with pytest.raises(FlowError, match="targets holds 7"):
+            run(losses.cross_entropy, head, args=batch, **options)

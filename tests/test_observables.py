@@ -58,6 +58,12 @@ def test_advantage_has_no_mean_under_the_weights_and_rises_against_the_score_gra
     assert jnp.max(jnp.abs(drift)) < 1e-15 < jnp.max(jnp.abs(state.score_gradient))
 
 
+def test_masked_entries_have_no_advantage_and_maps_without_a_mean_none_at_all(seen):
+    assert (seen["advantage"] == 0)[:, ~np.tri(6, dtype=bool)].all() and (seen["advantage"] != 0).any()
+    other = gf.models.AttentionHead.normal(KEYS[2], 5, 3, 2, 4, activation="sigmoid")
+    assert "advantage" not in OBSERVE(0.0, other, BATCH)
+
+
 def test_a_sequence_without_targets_does_not_count(seen):
     alone = OBSERVE(0.0, HEAD, Batch(INPUTS.at[2].set(7.0), TARGETS, MASK))
     assert alone["loss"] == seen["loss"] and alone["routing_norm"] == seen["routing_norm"]

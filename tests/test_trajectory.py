@@ -34,6 +34,18 @@ def test_rows_that_were_not_reached():
     np.testing.assert_array_equal(run.observed["number"][:2], 1.5)
 
 
+def test_a_member_of_an_ensemble_is_its_run():
+    models = jnp.array([[1.0, 2.0], [3.0, 4.0]])
+    runs = gf.gradient_flow_ensemble(square_norm, models, t1=1.0, ts=[0.5, 1.0], solver="tsit5")
+    one = runs.member(-1)
+    np.testing.assert_array_equal(one.observed, runs.observed[1])
+    assert one.status == "successful" and one.ts.shape == (2,) and one.stats["num_steps"] == runs.stats["num_steps"][1]
+    with pytest.raises(gf.FlowError, match="2 members"):
+        runs.member(2)
+    with pytest.raises(gf.FlowError, match="no members"):
+        one.member(0)
+
+
 def test_blank():
     tree = {"a": jnp.ones((3, 2)), "b": jnp.ones(3, jnp.int32), "c": jnp.ones((3, 1), bool)}
     blanked = blank(tree, jnp.array([True, False, True]))

@@ -16,7 +16,7 @@ from gradflow.plot.style import styled
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
 
-WIDTH = 52  # letters of a law in one line of a figure
+WIDTH = 60  # letters of a law in one line of a figure
 FIRST_TIME, SAVES = 1e-2, 16  # of a flow that is audited
 
 
@@ -102,6 +102,7 @@ def measured(checked: Audit) -> str:
 def draw(checked: Audit) -> "MatplotlibFigure":
     """Draw the residual of each law that applies beside its tolerance."""
     names = [textwrap.fill(row.statement, WIDTH) for row in checked.rows]
-    figure, ax = plot.new_figure(1, 1, width=plot.TWO_COLUMNS, height=0.6 + 0.16 * len("\n".join(names).split("\n")))
+    lines = max((name.count("\n") + 1 for name in names), default=1)
+    figure, ax = plot.new_figure(1, 1, width=plot.TWO_COLUMNS, height=0.8 + len(names) * (0.08 + 0.13 * lines))
     plot.residuals(names, [row.residual for row in checked.rows], [row.tolerance for row in checked.rows], ax=ax)
     return figure

@@ -1,10 +1,15 @@
-"""Shares and medians over runs with bootstrap intervals: a run is drawn whole, since what is inside it is dependent."""
+"""Statistics over runs with bootstrap intervals: a run is drawn whole, since what is inside it is dependent."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
+from gradflow.diagnostics import spearman
+
 DRAWS = 2000
+COVERED = 0.95  # of the intervals
 
 
 class Interval(NamedTuple):
@@ -23,6 +28,30 @@ class Interval(NamedTuple):
     def __format__(self, spec: str) -> str:
         """Return `value [low, high]`, each in the format given."""
         return f"{self.value:{spec}} [{self.low:{spec}}, {self.high:{spec}}]"
+
+    def text(self, digits: int = 3) -> str:
+        """Return the number with its interval, to so many digits."""
+        return f"{self:.{digits}f}"
+
+
+def over_seeds(seeds: int, statistic: Callable[[np.ndarray], Any]) -> Interval:
+    """Return a statistic of the seeds and its bootstrap interval; what is paired stays paired.
+
+    Args:
+        seeds: how many there are.
+        statistic: of the indices of the seeds that count, along the last axis.
+
+    Returns:
+        The statistic of all seeds, and percentiles over resampled ones.
+    """
+    low, high = np.quantile(statistic(_drawn(seeds)), [(1 - COVERED) / 2, (1 + COVERED) / 2])
+    return Interval(float(statistic(np.arange(seeds))), float(low), float(high))
+
+
+def mean_over_seeds(values: np.ndarray) -> Interval:
+    """Return the mean of what was measured for each seed (axis 0), with its interval."""
+    means = values.reshape(len(values), -1).mean(axis=-1)
+    return over_seeds(len(means), lambda index: means[index].mean(axis=-1))
 
 
 def share(hits: np.ndarray, counts: np.ndarray) -> Interval:
@@ -52,6 +81,11 @@ def median(values: np.ndarray) -> Interval:
         return Interval(np.nan, np.nan, np.nan)
     drawn = values[_drawn(len(values))].reshape(DRAWS, -1)
     return Interval(float(np.nanmedian(values)), *_ends(np.nanmedian(drawn, axis=-1)))
+
+
+def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
+    """Return Spearman's rank correlation of two measures of the same runs."""
+    return float(spearman(jnp.asarray(x), jnp.asarray(y)))
 
 
 def _drawn(count: int) -> np.ndarray:

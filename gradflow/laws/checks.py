@@ -11,6 +11,7 @@ from gradflow.laws import heads, invariants, measures, neighbours
 from gradflow.laws import polarization as laws
 from gradflow.laws.conditions import INTEGRATED_OVER_RTOL, Run
 from gradflow.laws.table import Row, Skipped
+from gradflow.models import AttentionBlock
 
 Entry = Row | Skipped
 FLOW_ONLY = "holds along the flow; this is a descent"
@@ -238,6 +239,8 @@ def entries(run: Run) -> list[Entry]:
         checks.append(tied)
     elif heads.is_head(run.models):
         checks.append(heads.attention)
+    elif isinstance(run.models, AttentionBlock):
+        checks.append(heads.block)
     found = [entry for check in checks for entry in check(run)]
     if not run.is_value_softmax:
         found.append(Skipped("1-20", "laws of a value-softmax", f"the model is a {type(run.models).__name__}"))

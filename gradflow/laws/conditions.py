@@ -18,6 +18,7 @@ from gradflow.laws import measures
 from gradflow.laws.invariants import has_primitive
 from gradflow.laws.paths import at_rows, leaf_rates, saved_models, saved_times
 from gradflow.laws.polarization.local import local
+from gradflow.laws.routing.fused import head_cross_entropy
 from gradflow.models import TiedSoftmax, ValueSoftmax
 from gradflow.trajectory import Trajectory
 from gradflow.types import Batch
@@ -71,7 +72,9 @@ class Run:
     ):
         if is_traced((trajectory, args)):
             raise FlowError("trajectory is being traced: call audit outside jit, grad and vmap")
-        self.loss, self.args, self.rates = loss, args, rates
+        # The same numbers; the laws differentiate the loss in forward mode too.
+        self.loss = losses.cross_entropy if loss is head_cross_entropy else loss
+        self.args, self.rates = args, rates
         self.is_point = not isinstance(trajectory, Trajectory)
         if self.is_point:
             self.models, self.ts, self.is_descent = _stacked(trajectory, initial), np.zeros(1), False
@@ -87,7 +90,7 @@ class Run:
     def _read(self, trajectory: Trajectory) -> None:
         if np.ndim(trajectory.valid) != 1:
             shape = np.shape(trajectory.valid)
-            raise FlowError(f"trajectory is an ensemble of shape {shape}: audit one member at a time")
+            raise FlowError(f"trajectory is an ensemble of shape {shape}: audit one, trajectory.member(0)")
         self.models, self.ts = saved_models(trajectory), saved_times(trajectory).astype(np.float64)
         self.is_descent = "stalled_fraction" in trajectory.stats
 

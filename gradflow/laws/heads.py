@@ -48,6 +48,12 @@ def attention(run: Run) -> Iterator[Row | Skipped]:
             yield Skipped("-", statement, why)
 
 
+def block(run: Run) -> Iterator[Skipped]:
+    """Say how to check the attention inside a block, whose input and loss are not those of the run."""
+    del run
+    yield Skipped("-", "laws of attention at each model", "the model is a block: see gf.laws.routing")
+
+
 def is_head(models: Any) -> bool:
     """Return whether a model is an attention layer whose laws are known."""
     return isinstance(models, HEADS)

@@ -135,9 +135,10 @@ def split(loss: Callable, model: PyTree, args: PyTree, trainable: PyTree | None)
     params = [x for x, flag in zip(arrays, moving, strict=True) if flag]
     frozen = [x for x, flag in zip(arrays, moving, strict=True) if not flag]
     _check_arrays(structure, arrays)
-    check_args = getattr(loss, "check", None)
-    if check_args is not None:
-        check_args(args)
+    if hasattr(loss, "check"):
+        loss.check(args)
+    if hasattr(loss, "check_model"):
+        loss.check_model(model, args)
     return Problem(structure, params, frozen)
 
 

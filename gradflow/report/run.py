@@ -106,19 +106,24 @@ def _audit(audit: dict[str, Any]) -> str:
     """Return the laws that a run was checked for, and behind a fold those whose conditions it does not meet."""
     rows = [
         [
-            text(row["statement"]),
-            _code(row["law"]),
+            _law(row),
             verdict("holds" if row["residual"] <= row["tolerance"] else "does not hold"),
             f"{row['residual']:.1e}",
             f"{row['tolerance']:.1e}",
         ]
         for row in audit["rows"]
     ]
-    laws = table(LAWS, ["Statement", "Law", "Verdict", "Largest residual", "Tolerance"], rows)
-    others = [[text(entry["statement"]), _code(entry["law"]), text(entry["reason"])] for entry in audit["skipped"]]
+    others = [[_law(entry), text(entry["reason"])] for entry in audit["skipped"]]
+    laws = table(LAWS, ["Law", "Verdict", "Largest residual", "Tolerance"], rows)
+    missing = table(LAWS, ["Law", "Reason"], others)
     count = f"{len(others)} law{'' if len(others) == 1 else 's'} whose conditions this run does not meet"
-    fold = f"<details><summary>{count}</summary>{table(LAWS, ['Statement', 'Law', 'Reason'], others)}</details>"
-    return f"<h3>{text(audit['title'])}</h3>\n{laws}{fold if others else ''}"
+    fold = f"<details><summary>{count}</summary>{missing}</details>" if others else ""
+    return f"<h3>{text(audit['title'])}</h3>\n{laws}{fold}"
+
+
+def _law(entry: dict[str, str]) -> str:
+    number = "" if entry["law"] == "-" else _code(f"law {entry['law']}", "id")
+    return f'<span class="statement">{text(entry["statement"])}</span>{number}'
 
 
 def _values(values: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ import pytest
 from trial import Trial, changed, golden
 
 from gradflow import losses
-from gradflow.experiments.condition_number.claims import GOLDEN, families, rank_correlation
+from gradflow.experiments.condition_number.claims import GOLDEN, families
 from gradflow.flow import gradient_flow
 from gradflow.laws import polarization as laws
 from gradflow.models import ValueSoftmax
@@ -114,14 +114,6 @@ def test_claims_fail_on_runs_that_break_them(quick):
     on_orbit = np.empty_like(exact)
     on_orbit[order] = exact
     assert verdicts(changed(quick, "square", entropy=on_orbit))["equal-clock"] == "holds"
-
-
-def test_rank_correlation_of_monotone_shuffled_and_tied_data():
-    x = np.linspace(1, 2, 50)
-    assert rank_correlation(x, np.exp(-x)) == pytest.approx(-1)
-    assert abs(rank_correlation(x, np.random.default_rng(0).permutation(x))) < 0.4
-    assert rank_correlation(np.array([1.0, 1.0, 2.0]), np.array([1.0, 2.0, 3.0])) == pytest.approx(np.sqrt(0.75))
-    assert rank_correlation(x, np.ones(50)) == 0
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 from trial import Trial, changed
 
 import gradflow as gf
-from gradflow.experiments import audits
+from gradflow.experiments import audits, intervals
 from gradflow.experiments.sticky_markov import arms, numbers, reading
 from gradflow.laws import Audit, Row
 
@@ -156,9 +156,9 @@ def test_first_below_interpolates_and_says_never():
 
 def test_intervals_hold_the_mean_and_shrink_to_it():
     values = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
-    found = numbers.mean_over_seeds(values)
+    found = intervals.mean_over_seeds(values)
     assert found.low < found.value == 3 < found.high
-    assert numbers.mean_over_seeds(np.ones(5)) == (1.0, 1.0, 1.0)
+    assert intervals.mean_over_seeds(np.ones(5)) == (1.0, 1.0, 1.0)
 
 
 def test_verdicts_on_the_paper_s_numbers_are_the_recorded_ones(made):

@@ -65,6 +65,7 @@ def test_a_tampered_run_is_found_out():
     assert not gf.laws.audit(broken, setting.loss, setting.args).holds
 
 
+@pytest.mark.slow
 def test_two_values_and_the_square_loss():
     sample = gf.tasks.single_sample(jnp.asarray([1.0, 2.0, 2.0]), label=1.5)
     model = gf.models.ValueSoftmax.normal(KEY, 3, 2)

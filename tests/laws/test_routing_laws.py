@@ -17,6 +17,7 @@ models = gf.models
 KEY = jax.random.key(3)
 T, D_IN, CLASSES, HEADS = 7, 5, 6, 2
 LOSS = gf.losses.cross_entropy
+SIGNED = ("normalised-linear", "normalised-elu")  # maps with poles, where a sum of weights vanishes
 
 
 def worst(tree) -> float:
@@ -70,6 +71,26 @@ def test_all_gradients_of_every_map_and_size(name, length):
         positive = jnp.abs(x)  # scores of one sign: no signed map meets its pole
         residuals = gradient_law(head, positive, targets, mask, where)
         assert worst(residuals) < 1e-12
+        if name not in SIGNED:
+            assert worst(gradient_law(heads(length, name, causal)["shared"], x, targets, mask, where)) < 1e-12
+
+
+@pytest.mark.parametrize("name", ["softmax", "normalised-exp", "softmax1"])
+def test_rows_of_one_sharp_weight_keep_their_digits(name):
+    """D_0 = A_0 (A_1 (b_0 - b_1) + m b_0), m = 1 - sum A, in which nothing cancels; A (b - A.b) rounds like |A b|."""
+    values, w_o = jax.random.normal(KEY, (2, 4)), jax.random.normal(jax.random.key(1), (4, CLASSES))
+    for gap in (5.0, 20.0, 30.0, 36.0, 300.0):
+        scores = jnp.array([[0.0, 0.0], [40.0, 40.0 - gap]])
+        head = models.FreeHead(scores, values, w_o, activation=name)
+        found = head_gradients(head, None, jnp.array([0, 1]))
+        state = head_state(head, None, jnp.array([0, 1]))
+        weights, (first, second) = state.weights[1], state.compatibility[1]
+        missing = weights[0] * jnp.exp(-40.0) if name == "softmax1" else 0.0
+        expected = weights[0] * (weights[1] * (first - second) + missing * first)
+        np.testing.assert_allclose(found.scores[1, 0], expected, rtol=1e-12)
+        if name != "softmax1":
+            np.testing.assert_allclose(found.scores[1].sum(), 0, atol=1e-14 * abs(expected))
+            assert abs(weights[0] * routing.advantage(state)[1, 0] / expected + 1) < 1e-12
 
 
 def test_soft_targets_batches_numpy_and_single_precision():
@@ -253,6 +274,23 @@ def test_rows_of_free_scores_keep_their_sums():
     assert "drifts by O(step size) under descent" in str(audit)
 
 
+HARD = [("softmax", 3, 20.0, "float64"), ("softmax", 3, 5.0, "float32"), ("normalised-relu", 1, 0.5, "float64")]
+RARE = [("softmax1", 3, 20.0, "float64"), ("sparsemax", 3, 20.0, "float64")]
+RARE += [(f"normalised-{name}", 1, 0.5, "float64") for name in ("square", "abs", "sigmoid")]
+
+
+@pytest.mark.parametrize(
+    ("name", "d_k", "scale", "dtype"), [*HARD, *(pytest.param(*case, marks=pytest.mark.slow) for case in RARE)]
+)
+def test_audits_hold_where_gradients_vanish(name, d_k, scale, dtype):
+    """Rows of one weight, and maps that see no scale at d_k = 1: what is left of a gradient there is rounding."""
+    x, targets, mask, _ = inputs()
+    head = models.AttentionHead.normal(KEY, D_IN, d_k, 4, CLASSES, scale=scale, activation=name)
+    head, x = jax.tree.map(lambda leaf: leaf.astype(dtype) if eqx.is_array(leaf) else leaf, (head, x))
+    audit = gf.laws.audit(head, LOSS, gf.types.Batch(x[None], targets[None], mask[None]))
+    assert audit.holds, str(audit)
+
+
 def test_audit_of_one_model():
     x, targets, mask, _ = inputs()
     batch = gf.types.Batch(x[None], targets[None], mask[None])
@@ -264,6 +302,17 @@ def test_audit_of_one_model():
     assert str(audit).startswith("one MultiHeadAttention, loss cross_entropy")
     with pytest.raises(gf.FlowError, match="initial"):
         gf.laws.audit(head, LOSS, batch, initial=head)
+    block = gf.laws.audit(
+        models.AttentionBlock.normal(KEY, D_IN, 1), lambda block, x: jnp.sum(jax.vmap(block)(x)), x[None]
+    )
+    assert "the model is a block" in str(block)
+
+
+def test_the_fused_loss_is_audited_as_the_cross_entropy_that_it_is():
+    x, targets, mask, _ = inputs()
+    batch = gf.types.Batch(x[None], targets[None], mask[None])
+    audits = [gf.laws.audit(heads()["shared"], loss, batch) for loss in (LOSS, routing.head_cross_entropy)]
+    assert audits[0] == audits[1] and audits[0].holds
 
 
 BAD = {

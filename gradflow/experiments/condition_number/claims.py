@@ -3,10 +3,10 @@
 from typing import NamedTuple
 
 import numpy as np
-from jax.scipy.stats import rankdata
 
 from gradflow.experiments.base import Claim, Results, judge
 from gradflow.experiments.condition_number.config import Config
+from gradflow.experiments.intervals import rank_correlation
 from gradflow.models import paper
 
 GOLDEN = {  # an independent NumPy descent in float64, 3e5 steps: loss in the paper's units, largest weight, entropy
@@ -65,13 +65,6 @@ def _family(name: str, runs: dict[str, np.ndarray], orbit) -> Family:
     predicted = np.array([np.interp(tau, orbit["tau"], orbit["entropy"][seed]) for seed, tau in pairs])
     labels = {key: runs[f"of_{key}"] for key in ("seed", "kappa", "norm")}
     return Family(name, **labels, tau=runs["tau"], net=runs["net"], entropy=runs["entropy"], predicted=predicted)
-
-
-def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
-    """Return Spearman's rank correlation: ties share their mean rank, and a constant correlates with nothing."""
-    if np.ptp(x) == 0 or np.ptp(y) == 0:
-        return 0.0
-    return float(np.corrcoef(np.asarray(rankdata(x)), np.asarray(rankdata(y)))[0, 1])
 
 
 def within_seeds(family: Family, x: np.ndarray) -> float:

@@ -3,6 +3,7 @@
 import numpy as np
 
 from gradflow.experiments.base import Claim, Results, judge
+from gradflow.experiments.intervals import rank_correlation
 from gradflow.experiments.real_data.config import MAPS, SIZE, TASKS, Config
 from gradflow.experiments.real_data.stages import DESCENT_TASK
 
@@ -25,12 +26,6 @@ def claims(config: Config, results: Results) -> list[Claim]:
 def largest(results: Results, task: str, map_index: int = SOFTMAX, row: int = -1) -> np.ndarray:
     """Return the largest share of each start."""
     return results[task]["shares"][map_index, row].max(axis=-1)
-
-
-def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
-    """Return Spearman's rank correlation, without ties."""
-    ranks = [np.argsort(np.argsort(values)) for values in (x, y)]
-    return float(np.mean((ranks[0] - ranks[0].mean()) * (ranks[1] - ranks[1].mean())) / np.var(ranks[0]))
 
 
 def _listed(names, value, form: str = ".3f") -> str:

@@ -3,9 +3,9 @@
 import numpy as np
 
 from gradflow.experiments.base import Results
+from gradflow.experiments.intervals import Interval, mean_over_seeds
 from gradflow.experiments.routing.config import ARMS, D_V, Config
 from gradflow.experiments.routing.stages import stage_name
-from gradflow.experiments.sticky_markov.numbers import Mean, mean_over_seeds
 
 POINTS = 40  # of a path, at equal distances along it
 WALKS = 200  # random ones
@@ -23,7 +23,7 @@ def every_size(config: Config, results: Results, key: str) -> np.ndarray:
     return np.stack([curve(config, results, key, pairs=pairs) for pairs in config.pairs])
 
 
-def mean(values: np.ndarray) -> Mean:
+def mean(values: np.ndarray) -> Interval:
     """Return the mean over seeds with its 95 % bootstrap interval."""
     return mean_over_seeds(values)
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from gradflow.experiments import audits
 from gradflow.experiments.base import Claim, Results, judge
+from gradflow.experiments.intervals import mean_over_seeds
 from gradflow.experiments.sticky_markov.arms import ALL, CLOSED, EM, FROZEN, GRADIENT, READ_OUT, ROUTING, SGD
 from gradflow.experiments.sticky_markov.config import PAPER_EM_STEPS, PAPER_SPEED_UP, Config
 from gradflow.experiments.sticky_markov.numbers import (
@@ -14,7 +15,6 @@ from gradflow.experiments.sticky_markov.numbers import (
     curve,
     gain_share,
     mean_gain,
-    mean_over_seeds,
     share_of_gap,
     speed_up,
     steps_to_sgd,

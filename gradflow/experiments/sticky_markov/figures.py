@@ -8,13 +8,13 @@ import numpy as np
 from gradflow import plot
 from gradflow.experiments import audits
 from gradflow.experiments.base import Figure, Results
+from gradflow.experiments.intervals import mean_over_seeds
 from gradflow.experiments.sticky_markov.arms import ARMS, CLOSED, EM, GRADIENT, SGD, Arm
 from gradflow.experiments.sticky_markov.config import PAPER_EM_STEPS, PAPER_SPEED_UP, PAPER_STEPS, Config
 from gradflow.experiments.sticky_markov.numbers import (
     UNIFORM,
     at_end,
     curve,
-    mean_over_seeds,
     speed_up,
     steps_to_sgd,
 )

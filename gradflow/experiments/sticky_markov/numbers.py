@@ -1,49 +1,14 @@
-"""Numbers that claims and figures share: losses of an arm, when it reaches a level, and intervals over seeds."""
+"""Numbers that claims and figures share: losses of an arm, and when it reaches a level."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from gradflow.experiments.base import Results
+from gradflow.experiments.intervals import Interval, mean_over_seeds, over_seeds
 from gradflow.experiments.sticky_markov.arms import CLOSED, EM, GRADIENT, SGD, Arm
 
 UNIFORM = float(np.log(8))  # loss of a predictor that knows nothing, nats
-RESAMPLES = 2000
-COVERED = 0.95  # of the intervals
-
-
-class Mean(NamedTuple):
-    """A number over the seeds with its 95 % bootstrap interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def text(self, digits: int = 3) -> str:
-        """Return the number with its interval as text."""
-        return f"{self.value:.{digits}f} [{self.low:.{digits}f}, {self.high:.{digits}f}]"
-
-
-def over_seeds(seeds: int, statistic: Callable[[np.ndarray], Any]) -> Mean:
-    """Return a statistic of the seeds and its bootstrap interval; what is paired stays paired.
-
-    Args:
-        seeds: how many there are.
-        statistic: of the indices of the seeds that count, along the last axis.
-
-    Returns:
-        The statistic of all seeds, and percentiles over resampled ones.
-    """
-    draws = np.random.default_rng(0).integers(0, seeds, (RESAMPLES, seeds))
-    low, high = np.quantile(statistic(draws), [(1 - COVERED) / 2, (1 + COVERED) / 2])
-    return Mean(float(statistic(np.arange(seeds))), float(low), float(high))
-
-
-def mean_over_seeds(values: np.ndarray) -> Mean:
-    """Return the mean of what was measured for each seed (axis 0), with its interval."""
-    means = values.reshape(len(values), -1).mean(axis=-1)
-    return over_seeds(len(means), lambda index: means[index].mean(axis=-1))
 
 
 def curve(results: Results, arm: Arm, name: str = "loss", stage: str = "descent") -> np.ndarray:
@@ -63,12 +28,12 @@ def gain(results: Results, arm: Arm, stage: str = "descent") -> np.ndarray:
     return at_end(results, SGD, stage=stage) - at_end(results, arm, stage=stage)
 
 
-def mean_gain(results: Results, arm: Arm, stage: str = "descent") -> Mean:
+def mean_gain(results: Results, arm: Arm, stage: str = "descent") -> Interval:
     """Return the mean of the gain with its interval."""
     return mean_over_seeds(gain(results, arm, stage))
 
 
-def gain_share(results: Results, arm: Arm) -> Mean:
+def gain_share(results: Results, arm: Arm) -> Interval:
     """Return the mean gain of an arm over that of EM."""
     gains, whole = gain(results, arm), gain(results, EM)
     with np.errstate(divide="ignore", invalid="ignore"):  # where EM gains nothing
@@ -90,7 +55,7 @@ def first_below(times: np.ndarray, losses: np.ndarray, level: Any) -> np.ndarray
     return np.interp(-np.asarray(level), -lowest, times, left=times[0], right=np.inf)
 
 
-def speed_up(results: Results, arm: Arm, stage: str = "descent") -> Mean:
+def speed_up(results: Results, arm: Arm, stage: str = "descent") -> Interval:
     """Return the length of the runs over the mean time at which an arm reaches the mean final loss of SGD.
 
     A run that does not reach it counts as if it did at its end.
@@ -113,7 +78,7 @@ def steps_to_sgd(results: Results, arm: Arm) -> np.ndarray:
     return np.array([first_below(times, run, level) for run in curve(results, arm)])
 
 
-def share_of_gap(results: Results, arm: Arm, floor: np.ndarray | float) -> Mean:
+def share_of_gap(results: Results, arm: Arm, floor: np.ndarray | float) -> Interval:
     """Return which part of the way from uniform to a floor an arm has gone.
 
     Args:

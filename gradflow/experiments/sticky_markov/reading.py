@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -122,17 +123,20 @@ def read(heads: AttentionHead, batch: Batch, sources: Int[Array, " T"]) -> dict[
         return lax.map(one, heads)
 
 
-def read_all(heads: Any, batch: Batch, sources: Any, measured: Any) -> dict[str, np.ndarray]:
+def read_all(
+    heads: Any, batch: Batch, known: Any, measured: Any, reader: Callable[..., dict[str, Array]] = read
+) -> dict[str, np.ndarray]:
     """Measure the heads of all arms and seeds on all cores.
 
     Args:
         heads: along the runs, leaves (arms, S, saves, ...).
         batch: one sequence a seed.
-        sources: symbols behind the inputs, (S, T).
+        known: what the reader is told of each sequence, arrays (S, ...): for `read` the symbols behind the inputs.
         measured: indices of the saves at which attention is measured.
+        reader: measures heads on one sequence.
 
     Returns:
-        `loss` (arms, S, saves), and what `read` measures, (arms, S, measured).
+        `loss` (arms, S, saves), and what the reader measures, (arms, S, measured).
     """
     arms, seeds = heads.w_q.shape[:2]
     found: dict[int, dict[str, np.ndarray]] = {}
@@ -140,9 +144,9 @@ def read_all(heads: Any, batch: Batch, sources: Any, measured: Any) -> dict[str,
     def work(job: int, device: Any, cancelled: Any) -> dict[str, np.ndarray]:
         arm, seed = divmod(job, seeds)
         own = jax.tree.map(lambda x: jnp.asarray(x[arm, seed]) if isinstance(x, np.ndarray) else x, heads)
-        data = jax.tree.map(lambda x: x[seed], batch)
+        data, told = jax.tree.map(lambda x: x[seed], (batch, known))
         some = jax.tree.map(lambda x: x[np.asarray(measured)] if eqx.is_array(x) else x, own)
-        return {"loss": np.asarray(loss_of(own, data))} | jax.tree.map(np.asarray, read(some, data, sources[seed]))
+        return {"loss": np.asarray(loss_of(own, data))} | jax.tree.map(np.asarray, reader(some, data, told))
 
     spread(arms * seeds, places(None, None), work, found.__setitem__)
     rows = [found[job] for job in range(arms * seeds)]

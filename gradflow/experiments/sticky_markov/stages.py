@@ -18,7 +18,6 @@ from gradflow.experiments.sticky_markov.reading import read_all
 from gradflow.tasks import StickyMarkov, surprise
 from gradflow.tasks.markov import sticky_transition
 from gradflow.trajectory import Trajectory
-from gradflow.types import RESULTS
 
 Arrays = dict[str, np.ndarray]
 
@@ -95,15 +94,9 @@ def _audited(config: Config, start: arms.Problem, run: Trajectory) -> Arrays:
     """Check every law that applies along the flow of the EM arm from the first seed."""
     index = arms.MOVING.index(arms.EM) * len(config.seeds)
     rows = spaced(len(config.ts) - 1, config.audited)
-    one = Trajectory(
-        ts=run.ts[index, rows],
-        observed=arms.member(run.observed, index, rows),
-        valid=run.valid[index, rows],
-        final=arms.member(run.final, index),
-        t_final=run.t_final[index],
-        result=eqx.tree_at(lambda result: result._value, RESULTS.successful, run.result._value[index]),
-        stats=dict(run.stats),
-    )
+    one = run.member(index)
+    some = arms.member((one.ts, one.observed, one.valid), rows)
+    one = eqx.tree_at(lambda run: (run.ts, run.observed, run.valid), one, some)
     table = laws.audit(
         one, losses.cross_entropy, arms.member(start.batch, 0), rates=dict(arms.EM.rates), rtol=config.rtol
     )

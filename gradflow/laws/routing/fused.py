@@ -35,7 +35,7 @@ MOST_ROWS = 128  # in a block: with more of them causality hides less
 LOOPS = 8  # over blocks, each with the columns that its last row sees: more compile longer and save little
 
 
-@checked(cast(Any, cross_entropy).check)
+@checked(cast(Any, cross_entropy).check, cast(Any, cross_entropy).check_model)
 def head_cross_entropy(head: AttentionHead, batch: Batch) -> Float[Array, ""]:
     """Return `gf.losses.cross_entropy(head, batch)` of a softmax head, with a gradient that is much faster on a CPU.
 

@@ -233,7 +233,10 @@ def gradient_law(
     mask: Bool[Array, " T"] | None = None,
     where: Bool[Array, "T T"] | None = None,
 ) -> HeadGradients:
-    """Return closed form minus automatic differentiation over the largest entry, gradient by gradient.
+    """Return closed form minus automatic differentiation over the size of its terms, gradient by gradient.
+
+    The terms of D are A b and D itself; those of the others are its products, and A^T U, X^T A^T U and G^T R. Where
+    these cancel, as in rows of one sharp weight, automatic differentiation has rounding of their size.
 
     Its `scores` are the routing law, D = A o (B - E_A[b]) for the softmax, its `values` the responsibility law,
     dL/dV = A^T U, which holds for every map (arXiv 2512.22473, section 3). Condition: no score at a kink of the map.
@@ -248,6 +251,15 @@ def gradient_law(
     Returns:
         Relative residuals.
     """
-    closed = head_gradients(head, x, targets, mask, where)
-    reference = autodiff_gradients(head, x, targets, mask, where)
-    return jax.tree.map(lambda found, expected: relative(found - expected, expected), closed, reference)
+    state = head_state(head, x, targets, mask, where)
+    closed, reference = gradients_of(head, x, state), autodiff_gradients(head, x, targets, mask, where)
+    sizes = gradients_of(head, None if x is None else jnp.abs(x), _magnitudes(state))
+    return jax.tree.map(lambda found, expected, size: relative(found - expected, size), closed, reference, sizes)
+
+
+def _magnitudes(state: HeadState) -> HeadState:
+    """Return a state whose gradients are sums of magnitudes."""
+    products = jnp.where(state.mask & (state.weights != 0), state.weights * state.compatibility, 0)
+    sizes = jax.tree.map(jnp.abs, eqx.filter(state, eqx.is_inexact_array))
+    state = eqx.combine(sizes, state)
+    return eqx.tree_at(lambda state: state.score_gradient, state, state.score_gradient + jnp.abs(products))

@@ -61,7 +61,7 @@ def advantage(state: HeadState) -> Float[Array, "*H T T"]:
         FlowError: if the weights need not sum to one, so that there is no average.
     """
     require_normalised(state, "the advantage")
-    return jnp.where(state.mask, state.mean - state.compatibility, 0)
+    return jnp.where(state.mask, -state.centred, 0)
 
 
 def responsibilities(state: HeadState) -> Float[Array, "*H T T"]:
@@ -118,10 +118,11 @@ def variance_identity(state: HeadState) -> Float[Array, "*H T"]:
         FlowError: if the map is no softmax.
     """
     temperature = require_softmax(state, "the variance identity")
-    spread = jnp.where(state.mask, state.compatibility - state.mean, 0)
+    spread = jnp.where(state.mask, state.centred, 0)
     variance = jnp.sum(state.weights * spread**2, axis=-1)
     products = jnp.where(state.mask, state.score_gradient * state.compatibility, 0) * temperature
-    return relative(jnp.sum(products, axis=-1) - variance, jnp.sum(jnp.abs(products), axis=-1), variance)
+    squares = jnp.where(state.mask, state.weights * state.compatibility**2, 0)
+    return relative(jnp.sum(products, axis=-1) - variance, jnp.sum(squares, axis=-1))
 
 
 def row_law(state: HeadState) -> Float[Array, "*H T"]:

@@ -11,8 +11,8 @@ Nearly every map has a Jacobian of one form, so that D_ij = slope_ij (b_ij - bas
 | sparsemax | 1 on the support | mean of b over the support |
 | uniform | 0 | - |
 
-and A.b = u.g costs no pass over the scores. (The softmax is the routing law of arXiv 2512.22473; the others are derived
-here.)
+and A.b = u.g up to rounding, which `centred` takes away. (The softmax is the routing law of arXiv 2512.22473; the
+others are derived here.)
 """
 
 import functools
@@ -52,7 +52,7 @@ class Scored(NamedTuple):
         scores: S; masked entries may hold anything.
         weights: A = act(S).
         compatibility: B, b_ij = dL/dA_ij.
-        mean: A.b of each row, = u.g.
+        mean: u.g of each row, A.b up to rounding.
         mask: True where an entry takes part.
     """
 
@@ -96,14 +96,17 @@ def _softmax(activation: Softmax, at: Scored) -> Array:
 
 @score_gradient.register(Softmax1)
 def _softmax1(activation: Softmax1, at: Scored) -> Array:
-    return _centred(at, at.weights)
+    # What the zero beside the scores gets, 1 - sum A = A / exp(s), without the rounding of the sum where that is small.
+    largest = row_maximum(at.scores, at.mask)
+    missing = row_maximum(at.weights, at.mask) * jnp.exp(-jnp.maximum(largest, 0))
+    return _centred(at, at.weights, jnp.where(largest > 0, missing, 1 - row_sum(at.weights, at.mask)))
 
 
 @score_gradient.register(Normalised)
 def _normalised(activation: Normalised, at: Scored) -> Array:
-    if isinstance(activation.base, AbstractPositive):
-        return _centred(at, at.weights * log_slope(activation.base, at.scores))
-    return _centred(at, _over_sum(activation, at))
+    positive = isinstance(activation.base, AbstractPositive)
+    factor = at.weights * log_slope(activation.base, at.scores) if positive else _over_sum(activation, at)
+    return _centred(at, factor, 0.0 if activation.normalised else 1 - row_sum(at.weights, at.mask))
 
 
 @score_gradient.register(Sparsemax)
@@ -118,8 +121,34 @@ def _uniform(activation: Uniform, at: Scored) -> Array:
     return jnp.zeros_like(at.weights)
 
 
-def _centred(at: Scored, factor: Array) -> Array:
-    return _kept(at, factor, factor * (at.compatibility - at.mean))
+def _centred(at: Scored, factor: Array, missing: Array | float = 0.0) -> Array:
+    return _kept(at, factor, factor * centred(at.weights, at.compatibility, at.mean, at.mask, missing))
+
+
+def centred(
+    weights: Float[Array, "*h T T"],
+    compatibility: Float[Array, "*h T T"],
+    mean: Float[Array, "*h T 1"],
+    mask: Bool[Array, "*#h T T"],
+    missing: Float[Array, "*h T 1"] | float = 0.0,
+) -> Float[Array, "*h T T"]:
+    """Return b - A.b at every entry, to the precision of the differences of b.
+
+    Where one weight is nearly one, b there and A.b are equal up to rounding, and their difference would be noise.
+
+    Args:
+        weights: A.
+        compatibility: B.
+        mean: A.b up to rounding.
+        mask: True where an entry takes part.
+        missing: 1 - sum A of each row.
+
+    Returns:
+        The centred compatibility.
+    """
+    apart = compatibility - mean
+    shift = jnp.sum(jnp.where(mask & (weights != 0), weights * apart, 0), axis=-1, keepdims=True)
+    return apart - (shift - missing * mean)
 
 
 def _kept(at: Scored, factor: Array, gradient: Array) -> Array:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Shaped
 
 from gradflow.activations import AbstractActivation, Exp, Normalised, Softmax
 from gradflow.errors import FlowError, is_traced, shown
-from gradflow.laws.routing.score_laws import Scored, score_gradient
+from gradflow.laws.routing.score_laws import Scored, centred, score_gradient
 from gradflow.models import AttentionBlock
 
 
@@ -52,6 +52,11 @@ class HeadState(eqx.Module):
     def mean(self) -> Float[Array, "*H T 1"]:
         """u.g, which is the mean of b under the weights of each row wherever these sum to one."""
         return jnp.sum(self.upstream * self.outputs, axis=-1, keepdims=True)
+
+    @property
+    def centred(self) -> Float[Array, "*H T T"]:
+        """Every b less the mean of its row, E_A[b], of a normalised map; at masked entries as well."""
+        return centred(self.weights, self.compatibility, self.mean, self.mask)
 
 
 def head_state(
