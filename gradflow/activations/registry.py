@@ -11,7 +11,7 @@ from gradflow.activations.normalised import Normalised
 from gradflow.activations.positive import Exp, Sigmoid, Softplus
 from gradflow.activations.simplex import Softmax, Softmax1, Uniform
 from gradflow.activations.sparsemax import Sparsemax
-from gradflow.errors import FlowError, nearest, unknown
+from gradflow.errors import FlowError, nearest, shown, unknown
 
 _CLASSES: dict[str, type[AbstractActivation]] = {
     kind.name: kind
@@ -57,7 +57,13 @@ def as_activation(activation: AbstractActivation | str | None) -> AbstractActiva
     """Return an activation from itself, its name, or None for the softmax."""
     if activation is None:
         return Softmax()
-    return by_name(activation) if isinstance(activation, str) else activation
+    if isinstance(activation, str):
+        return by_name(activation)
+    if isinstance(activation, type) and issubclass(activation, AbstractActivation):
+        raise FlowError(f"activation is the class {activation.__name__}: pass one of it, {activation.__name__}()")
+    if not isinstance(activation, AbstractActivation):
+        raise FlowError(f"activation is {shown(activation)}: pass one of gf.activations, or its name")
+    return activation
 
 
 def _canonical(name: str) -> str:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Shaped
 from gradflow.diagnostics.arguments import as_float, as_mask, common_shape
 from gradflow.diagnostics.attention import total_variation
 from gradflow.diagnostics.history import between
-from gradflow.errors import FlowError, is_traced
+from gradflow.errors import FlowError, is_traced, shown
 
 
 class Dissociation(NamedTuple):
@@ -125,6 +125,8 @@ def freezing_time(
     ts, distances = as_float("ts", ts, ("S",)), as_float("distances", distances, ("S",))
     if ts.shape[-1] != distances.shape[-1] or not ts.shape[-1]:
         raise FlowError(f"ts has shape {ts.shape} and distances {distances.shape}; pass (..., S) twice, with S >= 1")
+    if not is_traced(ts) and np.any(np.diff(np.asarray(ts), axis=-1) < 0):
+        raise FlowError(f"ts falls: {shown(np.asarray(ts).tolist())}; save times must rise")
     if not is_traced(epsilon) and not np.all(np.asarray(epsilon) >= 0):
         raise FlowError(f"epsilon is {epsilon}; it must be a distance, at least 0")
     shape = common_shape(ts=ts.shape, distances=distances.shape)

@@ -17,6 +17,7 @@ MODULES = {
     "sticky-markov": "gradflow.experiments.sticky_markov",
     "frame-precision": "gradflow.experiments.frame_precision",
     "feedback": "gradflow.experiments.feedback",
+    "em-manifold": "gradflow.experiments.em_manifold",
     "text-head": "gradflow.experiments.text_head",
 }
 

@@ -14,7 +14,7 @@ from gradflow.errors import FlowError, is_traced
 from gradflow.flow import gradient_flow
 from gradflow.flow.options import save_times
 from gradflow.flow.solve import raise_failure
-from gradflow.schedules.leaves import only
+from gradflow.schedules.leaves import moving
 from gradflow.schedules.phases import Phase, check_phases
 from gradflow.trajectory import Trajectory, blank, result_name
 
@@ -69,7 +69,10 @@ def alternating_flow(
     if "trainable" in options or "progress" in options or "adjoint" in options:
         wrong = next(name for name in ("trainable", "progress", "adjoint") if name in options)
         raise FlowError(f"alternating_flow takes no {wrong!r}: the phases say what moves, and runs outside of jit")
-    specs = [(only(model, *phase.names), phase.length) for phase in check_phases(phases)]
+    specs = [
+        (moving(model, phase.names, f"phases[{index}]"), phase.length)
+        for index, phase in enumerate(check_phases(phases))
+    ]
     start, end, times = save_times(t0, t1, ts, np.float64)
     wanted = None if ts is None else np.asarray(times)
     runs: list[Trajectory] = []

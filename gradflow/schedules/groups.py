@@ -61,8 +61,8 @@ def at_rates(
     """Return the descent that follows `gradient_flow(..., rates=rates)` at t = step_size * step.
 
     Args:
-        rates: positive multipliers by leaf name, or one for all; None means all 1.
-        step_size: eta, of the leaves at rate 1.
+        rates: multipliers >= 0 by leaf name, or one for all; None means all 1, and 0 freezes.
+        step_size: eta >= 0, of the leaves at rate 1.
         optimizer: makes a transformation of a step size; only plain `optax.sgd` follows the flow, others are scaled.
 
     Returns:
@@ -71,6 +71,7 @@ def at_rates(
     Raises:
         FlowError: if a rate or the step size is not a finite number >= 0.
     """
+    step_size = _size("step_size", step_size)
     if isinstance(rates, Mapping):
         steps = {name: _size(f"rates[{name!r}]", rate) * step_size for name, rate in rates.items()}
         return parameter_groups(steps, default=step_size, optimizer=optimizer)

@@ -1,6 +1,6 @@
 """Leaves of a model by name, as filter specs and as labels."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -29,7 +29,21 @@ def only(model: PyTree, *names: str) -> PyTree[bool]:
     Raises:
         FlowError: if a name fits no leaf.
     """
-    named = labels(names_of("names", names), model, "names")
+    return moving(model, names, "only")
+
+
+def moving(model: PyTree, names: Sequence[str], argument: str) -> PyTree[bool]:
+    """Return what `only` returns, for names that come from elsewhere.
+
+    Args:
+        model: any Equinox module.
+        names: of leaves.
+        argument: where they come from, for the message.
+
+    Returns:
+        The model with a boolean at each leaf.
+    """
+    named = labels(names_of(argument, names), model, argument)
     return jax.tree.map(lambda leaf, name: _can_move(leaf) and name != REST, model, named)
 
 
@@ -46,7 +60,7 @@ def all_but(model: PyTree, *names: str) -> PyTree[bool]:
     Raises:
         FlowError: if a name fits no leaf.
     """
-    named = labels(names_of("names", names), model, "names")
+    named = labels(names_of("all_but", names), model, "all_but")
     return jax.tree.map(lambda leaf, name: _can_move(leaf) and name == REST, model, named)
 
 

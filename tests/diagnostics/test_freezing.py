@@ -128,6 +128,7 @@ def test_dissociation_of_a_head_whose_routing_freezes_ten_times_faster():
         (lambda: diagnostics.freezing_time([1, 2], [0.5]), r"ts has shape \(2,\) and distances \(1,\)"),
         (lambda: diagnostics.freezing_time([], []), "S >= 1"),
         (lambda: diagnostics.freezing_time([1], [1], epsilon=-1), "epsilon is -1"),
+        (lambda: diagnostics.freezing_time([3, 2, 1], [1, 0, 0]), "ts falls"),
         (lambda: diagnostics.freezing_time([1], [1], epsilon=np.nan), "epsilon is nan"),
         (lambda: diagnostics.freezing_time(np.ones((2, 3)), np.ones((4, 3))), "must broadcast"),
         (lambda: diagnostics.freezing_time([1, 2], [1, 0], valid=np.ones(3, bool)), "valid has shape"),

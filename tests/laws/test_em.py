@@ -290,12 +290,31 @@ def test_extreme_heads_stay_finite():
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(run(head)))
 
 
+LINEAR = gf.models.AttentionHead.normal(KEY, 5, 3, 4, C, activation="linear")
+BATCH = gf.types.Batch(X[None], jnp.full((1, T), 9), MASK[None])
+
+
+def test_a_traced_class_that_is_none_gives_nan_and_no_number():
+    assert np.isnan(em.mixture_loss(HEADS["head"], BATCH))
+    found = jax.jit(lambda targets: em.normalised_step(HEADS["head"], X, targets, ETA))(jnp.full(T, C))
+    assert np.isnan(found).any()
+    gradients = jax.jit(lambda targets: gf.laws.head_gradients(HEADS["head"], X, targets))(TARGETS.at[0].set(-1))
+    assert np.isnan(gradients.w_v).any() and not np.isnan(gradients.upstream[1]).any()
+
+
 BAD = (
     (lambda: em.responsibilities(HEADS["head"], X, TARGETS + 9), "targets holds .* 4 classes"),
     (lambda: em.responsibilities(HEADS["head"], X, TARGETS[:3]), "each of the 7 positions"),
     (lambda: em.responsibilities(HEADS["head"], X, TARGETS, jnp.ones(T)), "mask is .* 7 booleans"),
     (lambda: em.responsibilities(HEADS["several"], X, TARGETS), "several heads"),
     (lambda: em.em_step(HEADS["head"], TARGETS), "FreeHead"),
+    (lambda: em.responsibilities(LINEAR, X, TARGETS), "'linear', whose weights can be negative"),
+    (lambda: em.tempered_responsibilities(HEADS["head"], X, TARGETS, -1.0), "beta is -1.0"),
+    (lambda: em.surrogate(HEADS["head"], X, TARGETS, jnp.eye(T), 0.0), "beta is 0.0"),
+    (lambda: em.surrogate_gap(HEADS["head"], X, TARGETS, 0.0), "beta is 0.0"),
+    (lambda: em.routing_limit(HEADS["head"], X, TARGETS, 0.0), "beta is 0.0"),
+    (lambda: em.proximal_step(HEADS["head"], X, TARGETS, ETA, -1.0), "beta is -1.0"),
+    (lambda: em.mixture_loss.check_model(HEADS["head"], BATCH), "targets holds 9 and the model has 4 classes"),
     (lambda: em.closed_form_step(eqx.nn.Linear(2, 2, key=KEY), X, TARGETS), "Linear"),
 )
 

@@ -210,6 +210,14 @@ def test_the_loss_falls_as_predicted_to_first_order():
     np.testing.assert_allclose((LOSS(head, batch) - LOSS(moved, batch)) / 1e-6, drop.weights, rtol=1e-4)
 
 
+def test_padding_may_hold_anything_in_a_step_of_the_values():
+    x, targets, _, _ = inputs()
+    head, mask = heads()["shared"], jnp.arange(T) < T - 1  # the last position, which no other reads
+    rows = x.at[-1].set(jnp.nan), x.at[-1].set(0)
+    steps = [routing.value_step(head_state(head, row, targets, mask), row) for row in rows]
+    np.testing.assert_array_equal(*steps)
+
+
 def test_shared_values_move_together():
     head, (x, targets, _, _) = heads()["shared"], inputs()
     state = head_state(head, x, targets)
@@ -329,6 +337,8 @@ BAD = {
 
 @pytest.mark.parametrize("message", BAD)
 def test_bad_input_is_refused_in_one_line(message):
+    with pytest.raises(gf.FlowError, match="pass its `attention`"):
+        routing.gauge(models.AttentionBlock.normal(KEY, D_IN, 1))
     x, targets, mask, where = inputs()
     good = {"head": heads()["shared"], "x": x, "targets": targets, "mask": mask, "where": where}
     with pytest.raises(gf.FlowError, match=message) as caught:

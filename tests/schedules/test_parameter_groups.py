@@ -120,7 +120,10 @@ BAD = (
     (lambda: groups({"w_v": 0.1}, default=np.nan), "default is nan"),
     (lambda: groups(["w_v"], default=0.1), "groups is"),
     (lambda: gf.schedules.at_rates({"w_v": -3.0}, 0.1), r"rates\['w_v'\] is -3.0"),
-    (lambda: gf.schedules.only(HEAD, "w_x"), "names names 'w_x'.*did you mean"),
+    (lambda: gf.schedules.at_rates({"w_v": 3.0}, "0.1"), "step_size is '0.1'"),
+    (lambda: gf.schedules.at_rates({"w_v": 3.0}, -0.1), "step_size is -0.1"),
+    (lambda: gf.schedules.only(HEAD, "w_x"), "only names 'w_x'.*did you mean"),
+    (lambda: gf.schedules.all_but(HEAD, "w_x"), "all_but names 'w_x'.*did you mean"),
     (lambda: gf.schedules.only(HEAD, 3), "give names of leaves"),
 )
 

@@ -134,7 +134,10 @@ BAD = (
     (lambda: alternating([((), 2)], optax.sgd(0.1)), r"phases\[0\].names is empty"),
     (lambda: alternating([("w_v", 2)], 0.1), "optimizer is 0.1"),
     (lambda: descend(alternating([("w_y", 2)], optax.sgd(0.1)), 3), r"phases\[0\] names 'w_y'.*did you mean"),
-    (lambda: alternating_flow(LOSS, HEAD, BATCH, phases=[("w_y", 2.0)], t1=1.0), "'w_y'.*did you mean"),
+    (
+        lambda: alternating_flow(LOSS, HEAD, BATCH, phases=[("w_y", 2.0)], t1=1.0),
+        r"phases\[0\] names 'w_y'.*did you mean",
+    ),
     (lambda: alternating_flow(LOSS, HEAD, BATCH, phases=[("w_v", 1e-9)], t1=1.0), "choose longer"),
     (lambda: alternating_flow(LOSS, HEAD, BATCH, phases=EM, t1=1.0, trainable=None), "no 'trainable'"),
     (lambda: jax.jit(lambda h: alternating_flow(LOSS, h, BATCH, phases=EM, t1=1.0).final)(HEAD), "under jit"),

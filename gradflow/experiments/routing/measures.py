@@ -18,7 +18,7 @@ from gradflow.observables import HeadObservables
 from gradflow.types import Batch
 
 OBSERVE = HeadObservables()
-SHOWN = ("weights", "advantage", "values")  # kept of the first sequence
+SHOWN = ("weights", "advantage", "values")  # kept of the first sequence, where the map has it
 
 
 @eqx.filter_jit
@@ -50,7 +50,7 @@ def _measure(head: AttentionHead, batch: Batch, fresh: Batch, step_size: Array) 
     scalars = {name: seen[name] for name in ("loss", "accuracy", "routing_norm", "value_norm")}
     logits = jax.vmap(head)(fresh.inputs)
     hits = jnp.where(fresh.mask, jnp.argmax(logits, axis=-1) == fresh.targets, False)
-    matrices = {name: seen[name][0] for name in SHOWN}
+    matrices = {name: seen[name][0] for name in SHOWN if name in seen}
     found = scalars | matrices | _routing(seen["weights"], batch) | _cloud(seen["values"], batch)
     return found | _foreseen(head, batch, step_size) | {"fresh_accuracy": jnp.sum(hits) / jnp.sum(fresh.mask)}
 

@@ -63,7 +63,8 @@ def look(head: AbstractAttention, x: Any, targets: Any, mask: Any = None, where:
     targets, counts = _checked(targets, mask, *logits.shape)
     count = jnp.maximum(jnp.sum(counts), 1).astype(logits.dtype)
     errors = jax.nn.softmax(logits) - jax.nn.one_hot(targets, logits.shape[-1], dtype=logits.dtype)
-    errors = jnp.where(counts[:, None], errors, 0)
+    # A traced class that is none must not pass for a small error.
+    errors = jnp.where(counts[:, None], jnp.where(is_class(targets, errors)[:, None], errors, jnp.nan), 0)
     upstream = (errors / count) @ head.w_o.mT
     compatibility = upstream @ inside.values.mT
     return Inside(
@@ -78,6 +79,11 @@ def look(head: AbstractAttention, x: Any, targets: Any, mask: Any = None, where:
         count,
         head.mask(len(logits), where),
     )
+
+
+def is_class(targets: Int[Array, " T"], rows: Float[Array, "T C"]) -> Bool[Array, " T"]:
+    """Return which targets are classes of rows over the classes."""
+    return (targets >= 0) & (targets < rows.shape[-1])
 
 
 def _checked(targets: Any, mask: Any, length: int, classes: int) -> tuple[Int[Array, " T"], Bool[Array, " T"]]:

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from gradflow import losses
-from gradflow.activations import Softmax
+from gradflow.activations import ELU, Linear, Normalised, Softmax
 from gradflow.errors import FlowError
-from gradflow.laws.em.inside import Inside, look, temperature
+from gradflow.laws.em.inside import Inside, is_class, look, temperature
 from gradflow.models import AbstractAttention, FreeHead
 from gradflow.types import Batch
 
@@ -31,7 +31,7 @@ class MixtureGradients(NamedTuple):
     values: Float[Array, "T d_v"]
 
 
-@losses.checked(cast(Any, losses.cross_entropy).check)
+@losses.checked(cast(Any, losses.cross_entropy).check, cast(Any, losses.cross_entropy).check_model)
 def mixture_loss(head: AbstractAttention, batch: Batch) -> Float[Array, ""]:
     """Return -mean log sum_j A_ij softmax(v_j W_O)[y_i] over the unmasked targets of all sequences, in nats.
 
@@ -42,7 +42,7 @@ def mixture_loss(head: AbstractAttention, batch: Batch) -> Float[Array, ""]:
         batch: sequences, targets and mask.
 
     Raises:
-        FlowError: if there are several heads.
+        FlowError: if there are several heads, or the weights of the map can be negative.
     """
 
     def surprise(x: Array, targets: Int[Array, " T"], mask: Bool[Array, " T"]) -> Float[Array, ""]:
@@ -69,6 +69,9 @@ def responsibilities(
 
     Returns:
         r, whose rows sum to one; zero rows where a row attends to nothing.
+
+    Raises:
+        FlowError: if there are several heads, or the weights of the map can be negative.
     """
     inside = _one(head, x, targets, mask, where)
     return _posterior(inside.weights, _log_likelihoods(head, inside))
@@ -243,13 +246,17 @@ def _one(head: AbstractAttention, x: Any, targets: Any, mask: Any = None, where:
         raise FlowError(
             f"head is a {type(head).__name__} of several heads: the mixture is about one; take head.head(h)"
         )
+    base = head.activation.base if isinstance(head.activation, Normalised) else head.activation
+    if isinstance(base, Linear | ELU):
+        raise FlowError(f"activation is {head.activation.name!r}, whose weights can be negative: no mixture has such")
     return inside
 
 
 def _log_likelihoods(head: AbstractAttention, inside: Inside) -> Float[Array, "T T"]:
     """Return log p_j(y_i) at (i, j), 0 in rows of positions that do not count."""
     log_p = jax.nn.log_softmax(inside.values @ head.w_o)
-    return jnp.where(inside.counts[:, None], log_p.T[inside.targets], 0)
+    known = jnp.where(is_class(inside.targets, log_p)[:, None], log_p.T[inside.targets], jnp.nan)
+    return jnp.where(inside.counts[:, None], known, 0)
 
 
 def _evidence(head: AbstractAttention, inside: Inside) -> Float[Array, " T"]:

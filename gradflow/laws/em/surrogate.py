@@ -8,8 +8,10 @@ for each of several heads, with u_i^h = W_O^h R_i.
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
+from gradflow.errors import FlowError, is_traced, shown
 from gradflow.laws.em.inside import Inside, autodiff, look, temperature
 from gradflow.models import AbstractAttention
 
@@ -30,6 +32,7 @@ def tempered_responsibilities(
     Returns:
         r, whose rows sum to one; zero rows where a row attends to nothing.
     """
+    _check_beta(beta)
     return _tempered(look(head, x, targets, mask, where), beta)
 
 
@@ -56,6 +59,7 @@ def surrogate(
     Returns:
         F of each head.
     """
+    _check_beta(beta)
     inside = look(head, x, targets, mask, where)
     held = posterior > 0
     ratio = jnp.log(jnp.where(held, posterior, 1)) - jnp.log(jnp.where(held, inside.weights, 1))
@@ -88,6 +92,7 @@ def surrogate_gap(
     Returns:
         The gap of each head.
     """
+    _check_beta(beta)
     inside = look(head, x, targets, mask, where)
     if posterior is None:
         posterior = _tempered(inside, beta)
@@ -118,6 +123,7 @@ def routing_limit(
     Returns:
         The residual.
     """
+    _check_beta(beta)
     inside = look(head, x, targets, mask, where)
     small = -beta * inside.compatibility
     excess = jnp.sum(inside.weights, axis=-1, keepdims=True) - 1
@@ -153,6 +159,7 @@ def proximal_step(
     Returns:
         The change of the values.
     """
+    _check_beta(beta, least=0)
     inside = look(head, x, targets, mask, where)
     return -step_size * _tempered(inside, beta).mT @ inside.upstream
 
@@ -242,6 +249,15 @@ def normalised_residual(
     if step is None:
         step = normalised_step(head, x, targets, step_size, mask, where)
     return _received(inside) * step / step_size + autodiff(head, inside)[1]
+
+
+def _check_beta(beta: Any, least: float | None = None) -> None:
+    """Refuse a concrete inverse temperature that is not above 0, or not at least something."""
+    if is_traced(beta):
+        return
+    good = np.asarray(beta) > 0 if least is None else np.asarray(beta) >= least
+    if not np.all(good):
+        raise FlowError(f"beta is {shown(beta)}: pass an inverse temperature {'> 0' if least is None else '>= 0'}")
 
 
 def _received(inside: Inside) -> Float[Array, "*H T 1"]:

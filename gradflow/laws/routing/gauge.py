@@ -12,9 +12,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from gradflow.errors import FlowError
 from gradflow.laws.paths import leaf_rates
 from gradflow.laws.routing.state import relative
-from gradflow.models import AttentionHead, FreeHead, FreeValueHead, MultiHeadAttention
+from gradflow.models import AttentionBlock, AttentionHead, FreeHead, FreeValueHead, MultiHeadAttention
 
 Head = AttentionHead | FreeValueHead | FreeHead | MultiHeadAttention
 HEADS = (AttentionHead, FreeValueHead, FreeHead, MultiHeadAttention)
@@ -37,7 +38,10 @@ class Pair(NamedTuple):
 
 
 def pairs(head: Head) -> list[Pair]:
-    """Return the pairs of a head."""
+    """Return the pairs of a head, or refuse what is none."""
+    if not isinstance(head, HEADS):
+        hint = "; pass its `attention`" if isinstance(head, AttentionBlock) else ""
+        raise FlowError(f"head is a {type(head).__name__}: gauges are about the heads of gf.models{hint}")
     found = [] if isinstance(head, FreeHead) else [Pair("query_key", "w_q", "w_k", False)]
     left = "w_v" if isinstance(head, AttentionHead | MultiHeadAttention) else "values"
     return [*found, Pair("value_output", left, "w_o", True)]

@@ -85,7 +85,7 @@ def gradients_of(head: Any, x: Float[Array, "T d_in"] | None, state: HeadState) 
     with jax.default_matmul_precision("highest"):
         values = jnp.swapaxes(state.weights, -1, -2) @ state.upstream
         queries, keys = _of_projections(state)
-        inputs = None if x is None else _finite_rows(x).T
+        inputs = None if x is None else finite_rows(x).T
         w_q, w_k, w_v = (
             inputs @ gradient if inputs is not None and gradient is not None and hasattr(head, name) else None
             for name, gradient in (("w_q", queries), ("w_k", keys), ("w_v", values))
@@ -114,8 +114,8 @@ def _of_projections(state: HeadState) -> tuple[Array | None, Array | None]:
     return routed @ (state.keys * scale), jnp.swapaxes(routed, -1, -2) @ (state.queries * scale)
 
 
-def _finite_rows(x: Any) -> Array:
-    # A head reads zeros at a position that is not finite.
+def finite_rows(x: Any) -> Float[Array, "T d_in"]:
+    """Return inputs as a head reads them: zeros at a position that is not finite."""
     x = jnp.asarray(x)
     return jnp.where(jnp.all(jnp.isfinite(x), axis=-1, keepdims=True), x, 0)
 

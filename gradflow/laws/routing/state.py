@@ -158,7 +158,9 @@ def as_distribution(targets: Any, logits: Float[Array, "T C"], counts: Bool[Arra
         )
     if not is_traced((targets, counts)):
         _check_targets(np.asarray(targets), np.asarray(counts), classes)
-    rows = targets if soft else jax.nn.one_hot(targets, classes, dtype=logits.dtype)
+    # A traced class that is none must not pass for a small error.
+    known = ((targets >= 0) & (targets < classes))[..., None]
+    rows = targets if soft else jnp.where(known, jax.nn.one_hot(targets, classes, dtype=logits.dtype), jnp.nan)
     return jnp.where(counts[:, None], rows, 0).astype(logits.dtype)
 
 

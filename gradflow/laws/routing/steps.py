@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from gradflow.laws.routing.gradients import HeadGradients, head_gradients, loss_inside, mean_cross_entropy
+from gradflow.laws.routing.gradients import HeadGradients, finite_rows, head_gradients, loss_inside, mean_cross_entropy
 from gradflow.laws.routing.state import HeadState, relative, require_normalised
 
 
@@ -98,7 +98,7 @@ def value_step(state: HeadState, x: Float[Array, "T d_in"] | None = None) -> Flo
         free = -jnp.swapaxes(state.weights, -1, -2) @ state.upstream
         if x is None:
             return free
-        x = jnp.asarray(x)
+        x = finite_rows(x)
         return x @ (x.T @ free)
 
 

@@ -4,12 +4,20 @@ from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from gradflow.activations.base import as_float
 from gradflow.errors import FlowError, shown
+
+
+def as_causal(causal: Any) -> bool:
+    """Return the flag after checking it, since anything that is not empty is true."""
+    if not isinstance(causal, bool | np.bool_):
+        raise FlowError(f"causal is {shown(causal)}: pass True or False")
+    return bool(causal)
 
 
 def as_positions(x: Any, width: int) -> Float[Array, "T d_in"]:
@@ -111,5 +119,7 @@ def check_head_index(index: Any, count: int) -> None:
     Raises:
         FlowError: if it is out of range.
     """
+    if not isinstance(index, int | np.integer | np.ndarray | jax.Array):
+        raise FlowError(f"index is {shown(index)}: pass the number of one head, 0 .. {count - 1}")
     if isinstance(index, int | np.integer) and not -count <= index < count:
         raise FlowError(f"index is {shown(index)}: there are {count} heads, counted from 0")

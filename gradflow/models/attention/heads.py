@@ -1,17 +1,19 @@
 """One head of attention, with shared values, with free values, or with everything free."""
 
+import math
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from gradflow.activations import AbstractActivation
 from gradflow.activations.base import as_float
 from gradflow.activations.registry import as_activation
-from gradflow.errors import whole_number
-from gradflow.models.attention.arguments import as_positions, check_length, check_shapes
+from gradflow.errors import FlowError, is_traced, shown, whole_number
+from gradflow.models.attention.arguments import as_causal, as_positions, check_length, check_shapes
 from gradflow.models.attention.base import AbstractAttention, HeadCapture, weigh
 
 
@@ -44,7 +46,7 @@ class AttentionHead(AbstractAttention):
         causal: bool = True,
     ):
         self.w_q, self.w_k, self.w_v, self.w_o = w_q, w_k, w_v, w_o
-        self.activation, self.causal = as_activation(activation), causal
+        self.activation, self.causal = as_activation(activation), as_causal(causal)
 
     def __check_init__(self):
         check_shapes(self, {"w_q": "d_in d_k", "w_k": "d_in d_k", "w_v": "d_in d_v", "w_o": "d_v C"})
@@ -128,7 +130,7 @@ class FreeValueHead(AbstractAttention):
         causal: bool = True,
     ):
         self.w_q, self.w_k, self.values, self.w_o = w_q, w_k, values, w_o
-        self.activation, self.causal = as_activation(activation), causal
+        self.activation, self.causal = as_activation(activation), as_causal(causal)
 
     def __check_init__(self):
         check_shapes(self, {"w_q": "d_in d_k", "w_k": "d_in d_k", "values": "T d_v", "w_o": "d_v C"})
@@ -211,7 +213,7 @@ class FreeHead(AbstractAttention):
         causal: bool = True,
     ):
         self.scores, self.values, self.w_o = scores, values, w_o
-        self.activation, self.causal = as_activation(activation), causal
+        self.activation, self.causal = as_activation(activation), as_causal(causal)
 
     def __check_init__(self):
         check_shapes(self, {"scores": "T T", "values": "T d_v", "w_o": "d_v C"})
@@ -265,6 +267,10 @@ class FreeHead(AbstractAttention):
 
 
 def draw(key: PRNGKeyArray, scale: float, *shapes: tuple[int, ...]) -> list[Float[Array, "..."]]:
-    """Return arrays with entries N(0, scale^2), each from a key of its own."""
+    """Return arrays with entries N(0, scale^2), each from a key of its own, or refuse what is no key or no scale."""
+    if not isinstance(key, jax.Array | np.ndarray):
+        raise FlowError(f"key is {shown(key)}: pass a random key, such as jax.random.key(0)")
+    if isinstance(scale, str) or not (is_traced(scale) or 0 <= scale < math.inf):
+        raise FlowError(f"scale is {shown(scale)}: pass a standard deviation, a finite number >= 0")
     keys = jax.random.split(key, len(shapes))
     return [scale * jax.random.normal(k, shape) for k, shape in zip(keys, shapes, strict=True)]

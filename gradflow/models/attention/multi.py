@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from gradflow.activations import AbstractActivation
 from gradflow.activations.registry import as_activation
 from gradflow.errors import whole_number
-from gradflow.models.attention.arguments import as_positions, check_head_index, check_shapes
+from gradflow.models.attention.arguments import as_causal, as_positions, check_head_index, check_shapes
 from gradflow.models.attention.base import AbstractAttention, HeadCapture, weigh
 from gradflow.models.attention.heads import AttentionHead, draw
 
@@ -42,7 +42,7 @@ class MultiHeadAttention(AbstractAttention):
         causal: bool = True,
     ):
         self.w_q, self.w_k, self.w_v, self.w_o = w_q, w_k, w_v, w_o
-        self.activation, self.causal = as_activation(activation), causal
+        self.activation, self.causal = as_activation(activation), as_causal(causal)
 
     def __check_init__(self):
         expected = {"w_q": "H d_in d_k", "w_k": "H d_in d_k", "w_v": "H d_in d_v", "w_o": "H d_v C"}
