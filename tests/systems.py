@@ -15,6 +15,7 @@ from gradflow.models import ValueSoftmax
 
 SEEDS = 20
 SIZES = (1, 2, 3, 8, 32)
+FEW_SHAPES = ((1, 2), (3, 8), (32, 32))  # those that every run of the tests meets
 SHAPES = ((2, 1), (1, 2), (8, 3), (3, 8), (32, 32))  # (d, n): each size on both axes
 # One-sample flows depend on d only through u = V^T b*: a few d for each n are enough.
 MORE_SHAPES = (*SHAPES, (1, 1), (2, 2), (3, 3), (2, 8), (8, 2), (8, 32), (32, 8), (1, 32), (32, 1))

@@ -17,6 +17,7 @@ NUMBER = re.compile(r"[+-]?\d+(?:\.\d*)?(?:e[+-]?\d+)?")
 ROUNDING = 1e-9  # a number below this is a residual, which no two machines share
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 WITH_CODE = [page for page in PAGES if FENCE.search(page.read_text())]
+LONG = ("choosing", "own-network", "real-data")  # pages of which other tests run the most
 
 
 def test_no_python_block_is_hidden_from_the_search():
@@ -25,7 +26,11 @@ def test_no_python_block_is_hidden_from_the_search():
         assert len(re.findall(r"```\s*(?:python|py)\b", text)) == len(FENCE.findall(text)), page
 
 
-@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=pytest.mark.slow) if page.stem in LONG else page for page in WITH_CODE],
+    ids=lambda page: page.relative_to(ROOT).as_posix(),
+)
 def test_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     text = page.read_text()

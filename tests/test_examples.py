@@ -16,7 +16,11 @@ def test_the_examples_are_there():
     assert {path.stem for path in EXAMPLES} >= {"own_head", "own_model", "own_network", "kappa_sweep"}
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=pytest.mark.slow) if path.stem in SMALLER else path for path in EXAMPLES],
+    ids=lambda path: path.stem,
+)
 def test_example(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     if path.stem in SMALLER:

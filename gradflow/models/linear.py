@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from gradflow.errors import FlowError
+from gradflow.models.draws import as_key, as_scale
 
 
 class DeepLinear(eqx.Module):
@@ -49,11 +50,12 @@ class DeepLinear(eqx.Module):
             The network.
 
         Raises:
-            FlowError: if the last width is not 1 or there is no layer.
+            FlowError: if the last width is not 1, there is no layer, or the key or the scale cannot be used.
         """
         if len(widths) < 2 or widths[-1] != 1 or min(widths) < 1:
             raise FlowError(f"widths is {tuple(widths)}: expected (d, ..., 1) with positive entries")
-        keys = jax.random.split(key, len(widths) - 1)
+        keys = jax.random.split(as_key(key), len(widths) - 1)
+        scale = as_scale("scale", scale)
         shapes = zip(widths[1:], widths[:-1], strict=True)
         return cls(tuple(scale * jax.random.normal(k, shape) for k, shape in zip(keys, shapes, strict=True)))
 

@@ -7,7 +7,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from gradflow.activations import AbstractActivation, Softmax
 from gradflow.activations.registry import as_activation
-from gradflow.errors import FlowError
+from gradflow.errors import FlowError, shown
+from gradflow.models.draws import as_key, as_scale
 
 
 class ValueSoftmax(eqx.Module):
@@ -29,6 +30,8 @@ class ValueSoftmax(eqx.Module):
             raise FlowError(
                 f"values has shape {values} and scores has shape {scores}: expected (d, n) and (n,) with the same n"
             )
+        if values and scores:
+            _check_map(self.activation)
 
     @property
     def weights(self) -> Float[Array, " n"]:
@@ -68,10 +71,11 @@ class ValueSoftmax(eqx.Module):
             The model, in JAX's default float dtype.
 
         Raises:
-            FlowError: if d or n is below 1, or the activation is unknown.
+            FlowError: if d or n is below 1, the activation is unknown, or the key or a scale cannot be used.
         """
         _check_sizes(d, n)
-        value_key, score_key = jax.random.split(key)
+        scale, score_scale = as_scale("scale", scale), as_scale("score_scale", score_scale)
+        value_key, score_key = jax.random.split(as_key(key))
         values = scale * jax.random.normal(value_key, (d, n))
         scores = score_mean + score_scale * jax.random.normal(score_key, (n,))
         return cls(values, scores, as_activation(activation))
@@ -139,6 +143,8 @@ class TiedSoftmax(eqx.Module):
             raise FlowError(
                 f"values has shape {values} and query has shape {query}: expected (d, d) and (d,) with the same d"
             )
+        if values and query:
+            _check_map(self.activation)
 
     @property
     def scores(self) -> Float[Array, " d"]:
@@ -159,3 +165,10 @@ def _check_sizes(d: int, n: int) -> None:
     for name, size in (("d", d), ("n", n)):
         if size < 1:
             raise FlowError(f"{name} is {size}: a value-softmax needs at least one")
+
+
+def _check_map(activation: AbstractActivation) -> None:
+    """Refuse what is no activation; trees of rates and of filters, which hold no arrays, are not looked at."""
+    known = as_activation(activation)
+    if known is not activation:
+        raise FlowError(f"activation is {shown(activation)}: pass the map itself, {shown(known)}")

@@ -71,12 +71,13 @@ def at_rates(
     Raises:
         FlowError: if a rate or the step size is not a finite number >= 0.
     """
-    step_size = _size("step_size", step_size)
+    step_size = _size("step_size", step_size, "a finite number >= 0")
     if isinstance(rates, Mapping):
-        steps = {name: _size(f"rates[{name!r}]", rate) * step_size for name, rate in rates.items()}
+        names_of("rates", rates)
+        steps = {name: _rate(f"rates[{name!r}]", rate) * step_size for name, rate in rates.items()}
         return parameter_groups(steps, default=step_size, optimizer=optimizer)
     return parameter_groups(
-        default=step_size if rates is None else _size("rates", rates) * step_size, optimizer=optimizer
+        default=step_size if rates is None else _rate("rates", rates) * step_size, optimizer=optimizer
     )
 
 
@@ -94,10 +95,15 @@ def _checked(groups: Any) -> Mapping[str, Any]:
 def _transformation(argument: str, value: Any, optimizer: Callable) -> optax.GradientTransformation:
     if is_transformation(value):
         return value
-    return optimizer(value if callable(value) else _size(argument, value))
+    wanted = "a finite step size >= 0, a schedule or an Optax transformation"
+    return optimizer(value if callable(value) else _size(argument, value, wanted))
 
 
-def _size(argument: str, value: Any) -> Any:
+def _rate(argument: str, value: Any) -> Any:
+    return _size(argument, value, "a finite multiplier >= 0")
+
+
+def _size(argument: str, value: Any, wanted: str) -> Any:
     """Return a concrete number as Python's, so that equal ones are equal keys and no dtype is promoted."""
     if is_traced(value):
         return value
@@ -106,7 +112,5 @@ def _size(argument: str, value: Any) -> Any:
     except (TypeError, ValueError):
         number = math.nan
     if isinstance(value, str) or not 0 <= number < math.inf:
-        raise FlowError(
-            f"{argument} is {shown(value)}: give a finite step size >= 0, a schedule or an Optax transformation"
-        )
+        raise FlowError(f"{argument} is {shown(value)}: give {wanted}")
     return number

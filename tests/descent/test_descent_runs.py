@@ -276,6 +276,7 @@ def test_ctrl_c_keeps_what_is_finished(monkeypatch):
     assert descend(throw=False).status == "interrupted"
 
 
+@pytest.mark.slow
 def test_flow_and_descent_of_setting_a_part_linearly_in_the_step_size():
     times = np.array([1e3, 1e4, 1e5])
     flow = gf.gradient_flow(SETTING.loss, SETTING.model, SETTING.args, t1=1e5, ts=times, rtol=1e-11)

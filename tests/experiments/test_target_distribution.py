@@ -13,14 +13,17 @@ quick = TRIAL.fixture()
 RECORDED_NUMBERS = golden("E_kl")
 
 
+@pytest.mark.slow
 def test_verdicts_are_the_recorded_ones(quick):
     assert verdicts(quick) == EXPERIMENT.recorded
 
 
+@pytest.mark.slow
 def test_every_claim_has_numbers_and_a_control(quick):
     TRIAL.check_claims(quick)
 
 
+@pytest.mark.slow
 def test_golden_numbers_are_met_by_descent(quick):
     descent = quick["descent"]
     for step, row in RECORDED_NUMBERS["after_updates"].items():
@@ -32,6 +35,7 @@ def test_golden_numbers_are_met_by_descent(quick):
     assert target_entropy(quick) == pytest.approx(RECORDED_NUMBERS["entropy_of_p"])
 
 
+@pytest.mark.slow
 def test_the_flow_stops_because_it_has_arrived(quick):
     flow = quick["flow"]
     assert flow["status"] == "event_occurred" and 1e5 < flow["end_t"] < 1e6
@@ -39,6 +43,7 @@ def test_the_flow_stops_because_it_has_arrived(quick):
     assert flow["end_kl"] == pytest.approx(0, abs=1e-14)
 
 
+@pytest.mark.slow
 def test_the_target_needs_no_sparse_attention(quick):
     run = quick["controls"]
     assert abs(run["exact_kl"]) < 1e-14 and run["exact_entropy"] == pytest.approx(np.log(10))
@@ -46,6 +51,7 @@ def test_the_target_needs_no_sparse_attention(quick):
     assert run["entropy"][:, frozen] == pytest.approx(np.log(10)) and run["kl"][-1, frozen] < 2e-3
 
 
+@pytest.mark.slow
 def test_claims_fail_on_runs_that_break_them(quick):
     descent, flow = quick["descent"], quick["flow"]
     assert (
@@ -59,6 +65,7 @@ def test_claims_fail_on_runs_that_break_them(quick):
     assert verdicts(changed(quick, "flow", weights=flow["weights"] * 1.1))["descent-follows-flow"] == "does not hold"
 
 
+@pytest.mark.slow
 def test_figures_draw_without_warnings(quick, tmp_path):
     TRIAL.check_figures(quick, ["target-distribution", "controls", "column-sums"], tmp_path)
 

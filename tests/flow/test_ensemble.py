@@ -316,6 +316,7 @@ def test_saves_can_be_differentiated_where_members_wait_for_others(solver):
     np.testing.assert_allclose(jax.jit(jax.grad(total))(1.0), expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_it_can_be_differentiated_under_jit():
     def total(scale):
         end = gf.gradient_flow_ensemble(squared, {"a": scale * jnp.ones((3, 2))}, jnp.ones(2), t1=1.0, rtol=1e-10)

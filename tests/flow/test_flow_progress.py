@@ -99,6 +99,7 @@ def leader(t, model, args):
     return model.weights.max()
 
 
+@pytest.mark.slow
 def test_an_event_in_a_later_chunk(small_chunks):
     plain, chunked = (run(event=gf.Crossing(leader, 0.95), progress=progress) for progress in (False, True))
     assert plain.status == chunked.status == "event_occurred"

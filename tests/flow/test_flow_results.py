@@ -65,6 +65,7 @@ def test_a_start_that_is_not_finite():
     np.testing.assert_array_equal(run.valid, [True, False])
 
 
+@pytest.mark.slow
 def test_a_slide_along_a_kink_is_named_and_smooth_maps_pass():
     codes = {}
     for name in ("normalised-abs", "normalised-relu", "normalised-square"):
@@ -88,6 +89,7 @@ def saddle(model, args):
     return 0.5 * (model[0] ** 2 - model[1] ** 2)
 
 
+@pytest.mark.slow
 def test_a_saddle_is_a_legal_start_and_never_called_converged():
     """A zero gradient is no error, no early end: time passes and nothing moves (diffrax #448)."""
     run = gf.gradient_flow(saddle, jnp.zeros(2), t1=1e6, ts=[0.0, 1.0, 1e6])

@@ -26,9 +26,9 @@ def row(models, i):
     [
         ("auto", 1e-10, 1e-8),
         ("dopri8", 1e-10, 1e-8),
-        ("kvaerno5", 1e-7, 1e-5),
+        pytest.param("kvaerno5", 1e-7, 1e-5, marks=pytest.mark.slow),
         pytest.param("kvaerno3", 1e-6, 1e-4, marks=pytest.mark.slow),
-        (diffrax.Dopri5(), 1e-9, 1e-7),
+        pytest.param(diffrax.Dopri5(), 1e-9, 1e-7, marks=pytest.mark.slow),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -150,6 +150,7 @@ def test_unknown_cost_is_minus_one():
     assert int(run.stats["num_gradients"]) == -1
 
 
+@pytest.mark.slow
 def test_stiff_linear_flow_is_right_or_named():
     """Rates over six decades to t = 1e3: solvers for stiff flows are right; an explicit one says what to use."""
     rates = np.geomspace(1.0, 1e-6, 7)

@@ -62,6 +62,7 @@ def saved_sum(theta):
     return jnp.sum(weights * run.observed) + jnp.sum(run.final**2)
 
 
+@pytest.mark.slow
 def test_gradient_of_saved_values_against_finite_differences():
     theta = jnp.concatenate([QUADRATIC.model, jnp.array([1.3, 1.0])])
     gradient = jax.jit(jax.grad(saved_sum))(theta)

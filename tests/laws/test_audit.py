@@ -86,6 +86,7 @@ def test_rates_are_part_of_the_laws():
     assert not gf.laws.audit(flow, gf.losses.square, data)["2"][0].holds
 
 
+@pytest.mark.slow
 def test_other_models_and_losses_get_what_applies():
     p = gf.tasks.target_distribution(KEY, 4)
     value = gf.models.ValueSoftmax.normal(KEY, 4, 3, activation="sigmoid")

@@ -18,10 +18,10 @@ KEY = jax.random.key(20)
 # One map and shape a kernel; every d and n comes up.
 MAPS = (
     ("normalised-sigmoid", 3, 8, 1e5, 1e-9),
-    ("normalised-softplus", 8, 3, 1e5, 1e-9),
-    ("normalised-square", 1, 2, 1e5, 1e-9),
+    pytest.param("normalised-softplus", 8, 3, 1e5, 1e-9, marks=pytest.mark.slow),
+    pytest.param("normalised-square", 1, 2, 1e5, 1e-9, marks=pytest.mark.slow),
     ("sigmoid", 32, 32, 1e8, 1e-7),
-    ("exp", 2, 1, 1e5, 1e-9),
+    pytest.param("exp", 2, 1, 1e5, 1e-9, marks=pytest.mark.slow),
 )
 
 

@@ -296,6 +296,8 @@ BATCH = gf.types.Batch(X[None], jnp.full((1, T), 9), MASK[None])
 
 def test_a_traced_class_that_is_none_gives_nan_and_no_number():
     assert np.isnan(em.mixture_loss(HEADS["head"], BATCH))
+    slopes = jax.jit(jax.grad(em.mixture_loss))(HEADS["head"], BATCH)
+    assert all(np.isnan(slope).any() for slope in (slopes.w_q, slopes.w_k, slopes.w_v, slopes.w_o))
     found = jax.jit(lambda targets: em.normalised_step(HEADS["head"], X, targets, ETA))(jnp.full(T, C))
     assert np.isnan(found).any()
     gradients = jax.jit(lambda targets: gf.laws.head_gradients(HEADS["head"], X, targets))(TARGETS.at[0].set(-1))
@@ -310,6 +312,7 @@ BAD = (
     (lambda: em.em_step(HEADS["head"], TARGETS), "FreeHead"),
     (lambda: em.responsibilities(LINEAR, X, TARGETS), "'linear', whose weights can be negative"),
     (lambda: em.tempered_responsibilities(HEADS["head"], X, TARGETS, -1.0), "beta is -1.0"),
+    (lambda: em.tempered_responsibilities(HEADS["head"], X, TARGETS, "1"), "beta is '1'"),
     (lambda: em.surrogate(HEADS["head"], X, TARGETS, jnp.eye(T), 0.0), "beta is 0.0"),
     (lambda: em.surrogate_gap(HEADS["head"], X, TARGETS, 0.0), "beta is 0.0"),
     (lambda: em.routing_limit(HEADS["head"], X, TARGETS, 0.0), "beta is 0.0"),

@@ -15,6 +15,7 @@ LOGISTIC = gf.losses.logistic
 KEY = jax.random.key(60)
 
 
+@pytest.mark.slow
 def test_balancedness_is_conserved_by_the_flow_and_drifts_under_descent():
     model = gf.models.DeepLinear.normal(KEY, (3, 4, 2, 1), scale=0.7)
     data = gf.tasks.linear_regression(KEY, n_features=3)

@@ -124,6 +124,7 @@ def test_no_and_one_position():
         (lambda: BLOCK(X, WHERE[:4]), r"where has shape \(4, 5\)"),
         (lambda: AttentionBlock.normal(KEY, WIDTH, 2, norm="layr"), "unknown norm 'layr'; did you mean 'layer'"),
         (lambda: AttentionBlock.normal(KEY, 0, 2), "width is 0"),
+        (lambda: AttentionBlock.normal(0, WIDTH, 2), "key is 0: pass a random key"),
         (lambda: AttentionBlock.normal(KEY, WIDTH, 2, mlp_width=-1), "mlp_width is -1"),
     ],
 )

@@ -49,6 +49,8 @@ def test_balancedness_is_kept_by_the_flow_and_drifts_under_descent():
     ("make", "match"),
     [
         (lambda: DeepLinear(()), "matrices is empty"),
+        (lambda: DeepLinear.normal(0, (3, 1)), "key is 0: pass a random key"),
+        (lambda: DeepLinear.normal(KEY, (3, 1), scale=-1.0), "scale is -1.0"),
         (lambda: DeepLinear((jnp.ones(3), jnp.ones((1, 3)))), "rows of each must equal columns of the next"),
         (lambda: DeepLinear((jnp.ones((3, 4)), jnp.ones((1, 2)))), "rows of each must equal columns of the next"),
         (lambda: DeepLinear.normal(KEY, (4,)), r"widths is \(4,\): expected \(d, ..., 1\)"),

@@ -90,6 +90,13 @@ def test_tied_softmax_keeps_its_identity():
     [
         (lambda: ValueSoftmax(jnp.ones((2, 3)), jnp.ones(4)), r"values has shape \(2, 3\) and scores has shape \(4,\)"),
         (lambda: ValueSoftmax(jnp.ones(3), jnp.ones(3)), r"values has shape \(3,\)"),
+        (lambda: ValueSoftmax(jnp.ones((2, 3)), jnp.ones(3), gf.activations.Softmax), r"pass one of it, Softmax\(\)"),
+        (lambda: ValueSoftmax(jnp.ones((2, 3)), jnp.ones(3), jax.nn.softmax), "pass one of gf.activations"),
+        (lambda: ValueSoftmax(jnp.ones((2, 3)), jnp.ones(3), "relu"), "activation is 'relu': pass the map itself"),
+        (lambda: TiedSoftmax(jnp.eye(3), jnp.ones(3), gf.activations.Softmax), "pass one of it"),
+        (lambda: ValueSoftmax.normal(0, 2, 3), "key is 0: pass a random key"),
+        (lambda: ValueSoftmax.normal(KEY, 2, 3, scale="x"), "scale is 'x'"),
+        (lambda: ValueSoftmax.normal(KEY, 2, 3, score_scale=-1.0), "score_scale is -1.0"),
         (lambda: TiedSoftmax(jnp.ones((2, 3)), jnp.ones(3)), r"values has shape \(2, 3\) and query"),
         (lambda: TiedSoftmax(jnp.ones((3, 3)), jnp.ones(2)), r"query has shape \(2,\)"),
         (lambda: ValueSoftmax.normal(KEY, 0, 3), "d is 0"),

@@ -41,6 +41,9 @@ def mixture_loss(head: AbstractAttention, batch: Batch) -> Float[Array, ""]:
         head: one head.
         batch: sequences, targets and mask.
 
+    Returns:
+        The loss; NaN, and its gradient too, if a target that counts is no class. A run refuses such data at its start.
+
     Raises:
         FlowError: if there are several heads, or the weights of the map can be negative.
     """
@@ -130,7 +133,7 @@ def mixture_gradients(
 ) -> MixtureGradients:
     """Return N dL/ds_ij = (A_ij - r_ij) / T and N dL/dv_j = sum_i r_ij W_O (p_j - e_{y_i}) of the mixture's loss.
 
-    Condition of the first: softmax (temperature T). The second holds for any weights.
+    Condition of the first: softmax (temperature T). The second holds for any weights >= 0.
 
     Args:
         head: one head.
@@ -248,14 +251,16 @@ def _one(head: AbstractAttention, x: Any, targets: Any, mask: Any = None, where:
         )
     base = head.activation.base if isinstance(head.activation, Normalised) else head.activation
     if isinstance(base, Linear | ELU):
-        raise FlowError(f"activation is {head.activation.name!r}, whose weights can be negative: no mixture has such")
+        raise FlowError(f"activation is {head.activation.name!r}, whose weights can be negative: pass one that is >= 0")
     return inside
 
 
 def _log_likelihoods(head: AbstractAttention, inside: Inside) -> Float[Array, "T T"]:
     """Return log p_j(y_i) at (i, j), 0 in rows of positions that do not count."""
     log_p = jax.nn.log_softmax(inside.values @ head.w_o)
-    known = jnp.where(is_class(inside.targets, log_p)[:, None], log_p.T[inside.targets], jnp.nan)
+    # Multiplied, not selected, and at an index that is there, so that the gradient is NaN as well.
+    chosen = log_p.T[jnp.clip(inside.targets, 0, log_p.shape[-1] - 1)]
+    known = chosen * jnp.where(is_class(inside.targets, log_p)[:, None], 1.0, jnp.nan)
     return jnp.where(inside.counts[:, None], known, 0)
 
 

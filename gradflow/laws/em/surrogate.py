@@ -31,6 +31,9 @@ def tempered_responsibilities(
 
     Returns:
         r, whose rows sum to one; zero rows where a row attends to nothing.
+
+    Raises:
+        FlowError: if beta is not above 0.
     """
     _check_beta(beta)
     return _tempered(look(head, x, targets, mask, where), beta)
@@ -58,6 +61,9 @@ def surrogate(
 
     Returns:
         F of each head.
+
+    Raises:
+        FlowError: if beta is not above 0.
     """
     _check_beta(beta)
     inside = look(head, x, targets, mask, where)
@@ -91,6 +97,9 @@ def surrogate_gap(
 
     Returns:
         The gap of each head.
+
+    Raises:
+        FlowError: if beta is not above 0.
     """
     _check_beta(beta)
     inside = look(head, x, targets, mask, where)
@@ -122,6 +131,9 @@ def routing_limit(
 
     Returns:
         The residual.
+
+    Raises:
+        FlowError: if beta is not above 0.
     """
     _check_beta(beta)
     inside = look(head, x, targets, mask, where)
@@ -158,6 +170,9 @@ def proximal_step(
 
     Returns:
         The change of the values.
+
+    Raises:
+        FlowError: if beta is below 0.
     """
     _check_beta(beta, least=0)
     inside = look(head, x, targets, mask, where)
@@ -255,8 +270,11 @@ def _check_beta(beta: Any, least: float | None = None) -> None:
     """Refuse a concrete inverse temperature that is not above 0, or not at least something."""
     if is_traced(beta):
         return
-    good = np.asarray(beta) > 0 if least is None else np.asarray(beta) >= least
-    if not np.all(good):
+    try:
+        good = bool(np.all(np.asarray(beta) > 0 if least is None else np.asarray(beta) >= least))
+    except TypeError:
+        good = False
+    if not good:
         raise FlowError(f"beta is {shown(beta)}: pass an inverse temperature {'> 0' if least is None else '>= 0'}")
 
 

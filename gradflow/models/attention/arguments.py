@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from gradflow.activations.base import as_float
-from gradflow.errors import FlowError, shown
+from gradflow.errors import FlowError, is_traced, shown
 
 
 def as_causal(causal: Any) -> bool:
@@ -117,9 +117,10 @@ def check_head_index(index: Any, count: int) -> None:
         count: number of heads.
 
     Raises:
-        FlowError: if it is out of range.
+        FlowError: if it is not one whole number, or out of range.
     """
-    if not isinstance(index, int | np.integer | np.ndarray | jax.Array):
+    number = isinstance(index, int | np.integer | np.ndarray | jax.Array) and np.ndim(index) == 0
+    if not number or not jnp.issubdtype(jnp.result_type(index), jnp.integer):
         raise FlowError(f"index is {shown(index)}: pass the number of one head, 0 .. {count - 1}")
-    if isinstance(index, int | np.integer) and not -count <= index < count:
+    if not is_traced(index) and not -count <= int(index) < count:
         raise FlowError(f"index is {shown(index)}: there are {count} heads, counted from 0")

@@ -12,6 +12,7 @@ from gradflow.errors import FlowError, unknown, whole_number
 from gradflow.models.attention.arguments import as_positions
 from gradflow.models.attention.base import AbstractAttention, HeadCapture
 from gradflow.models.attention.multi import MultiHeadAttention
+from gradflow.models.draws import as_key
 
 _NORMS = {"layer": eqx.nn.LayerNorm, "rms": eqx.nn.RMSNorm}
 
@@ -112,14 +113,15 @@ class AttentionBlock(eqx.Module):
             The block, in JAX's default float dtype.
 
         Raises:
-            FlowError: if a size is too small, or the norm or the activation is unknown.
+            FlowError: if a size is too small, the norm or the activation is unknown, or the key or the scale cannot be
+                used.
         """
         if norm is not None and norm not in _NORMS:
             raise unknown("norm", norm, _NORMS)
         width, n_heads = whole_number("width", width), whole_number("n_heads", n_heads)
         share = max(width // n_heads, 1)
         hidden = 4 * width if mlp_width is None else whole_number("mlp_width", mlp_width, 0)
-        attention_key, mlp_key = jax.random.split(key)
+        attention_key, mlp_key = jax.random.split(as_key(key))
         attention = MultiHeadAttention.normal(
             attention_key,
             n_heads,

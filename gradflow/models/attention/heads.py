@@ -1,20 +1,19 @@
 """One head of attention, with shared values, with free values, or with everything free."""
 
-import math
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from gradflow.activations import AbstractActivation
 from gradflow.activations.base import as_float
 from gradflow.activations.registry import as_activation
-from gradflow.errors import FlowError, is_traced, shown, whole_number
+from gradflow.errors import whole_number
 from gradflow.models.attention.arguments import as_causal, as_positions, check_length, check_shapes
 from gradflow.models.attention.base import AbstractAttention, HeadCapture, weigh
+from gradflow.models.draws import as_key, as_scale
 
 
 class AttentionHead(AbstractAttention):
@@ -90,7 +89,7 @@ class AttentionHead(AbstractAttention):
             The head, in JAX's default float dtype.
 
         Raises:
-            FlowError: if a size is below 1, or the activation is unknown.
+            FlowError: if a size is below 1, the activation is unknown, or the key or the scale cannot be used.
         """
         d_in, d_k, d_v = whole_number("d_in", d_in), whole_number("d_k", d_k), whole_number("d_v", d_v)
         shapes = (d_in, d_k), (d_in, d_k), (d_in, d_v), (d_v, whole_number("n_classes", n_classes))
@@ -178,7 +177,7 @@ class FreeValueHead(AbstractAttention):
             The head, in JAX's default float dtype.
 
         Raises:
-            FlowError: if a size is below 1, or the activation is unknown.
+            FlowError: if a size is below 1, the activation is unknown, or the key or the scale cannot be used.
         """
         d_in, d_k, d_v = whole_number("d_in", d_in), whole_number("d_k", d_k), whole_number("d_v", d_v)
         n_positions, n_classes = whole_number("n_positions", n_positions), whole_number("n_classes", n_classes)
@@ -258,7 +257,7 @@ class FreeHead(AbstractAttention):
             The head, in JAX's default float dtype.
 
         Raises:
-            FlowError: if a size is below 1, or the activation is unknown.
+            FlowError: if a size is below 1, the activation is unknown, or the key or the scale cannot be used.
         """
         n_positions, d_v = whole_number("n_positions", n_positions), whole_number("d_v", d_v)
         shapes = (n_positions, n_positions), (n_positions, d_v), (d_v, whole_number("n_classes", n_classes))
@@ -268,9 +267,6 @@ class FreeHead(AbstractAttention):
 
 def draw(key: PRNGKeyArray, scale: float, *shapes: tuple[int, ...]) -> list[Float[Array, "..."]]:
     """Return arrays with entries N(0, scale^2), each from a key of its own, or refuse what is no key or no scale."""
-    if not isinstance(key, jax.Array | np.ndarray):
-        raise FlowError(f"key is {shown(key)}: pass a random key, such as jax.random.key(0)")
-    if isinstance(scale, str) or not (is_traced(scale) or 0 <= scale < math.inf):
-        raise FlowError(f"scale is {shown(scale)}: pass a standard deviation, a finite number >= 0")
+    key, scale = as_key(key), as_scale("scale", scale)
     keys = jax.random.split(key, len(shapes))
     return [scale * jax.random.normal(k, shape) for k, shape in zip(keys, shapes, strict=True)]

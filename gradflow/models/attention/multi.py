@@ -110,7 +110,7 @@ class MultiHeadAttention(AbstractAttention):
             The layer, in JAX's default float dtype.
 
         Raises:
-            FlowError: if a size is below 1, or the activation is unknown.
+            FlowError: if a size is below 1, the activation is unknown, or the key or the scale cannot be used.
         """
         heads, d_in, d_k = whole_number("n_heads", n_heads), whole_number("d_in", d_in), whole_number("d_k", d_k)
         d_v, n_classes = whole_number("d_v", d_v), whole_number("n_classes", n_classes)
