@@ -17,7 +17,16 @@ NUMBER = re.compile(r"[+-]?\d+(?:\.\d*)?(?:e[+-]?\d+)?")
 ROUNDING = 1e-9  # a number below this is a residual, which no two machines share
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 WITH_CODE = [page for page in PAGES if FENCE.search(page.read_text())]
-LONG = ("choosing", "own-network", "real-data")  # pages of which other tests run the most
+# Pages of which other tests run the most.
+LONG = (
+    "choosing",
+    "clock",
+    "gaps",
+    "own-network",
+    "real-data",
+    "schedules",
+    "sweeps",
+)  # pages of which other tests run the most
 
 
 def test_no_python_block_is_hidden_from_the_search():

@@ -69,6 +69,7 @@ def made():
     }
 
 
+@pytest.mark.slow
 def test_readings_are_those_of_dense_attention():
     start = arms.problem((42,), 61)
     told = known(start)

@@ -77,6 +77,7 @@ def heads(activation="softmax"):
     return shared, FreeValueHead.normal(key, 9, *SIZES, scale=0.7, activation=activation)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("free", [False, True])
 def test_steps_are_what_they_are_called(free):
     head, batch = heads()[free], draw("sticky-noisy", jax.random.key(0), 9)

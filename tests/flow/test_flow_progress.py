@@ -88,6 +88,7 @@ def test_a_stiff_flow_goes_on_after_a_chunk_at_its_stability_limit(small_chunks)
     assert int(chunked.stats["num_steps"]) == int(plain.stats["num_steps"]) > kernels.CHUNK
 
 
+@pytest.mark.slow
 def test_max_steps_is_met_exactly(small_chunks):
     runs = [run(max_steps=100, progress=progress, throw=False) for progress in (False, True)]
     assert [r.status for r in runs] == ["max_steps_reached"] * 2

@@ -25,7 +25,7 @@ def row(models, i):
     ("solver", "rtol", "tolerance"),
     [
         ("auto", 1e-10, 1e-8),
-        ("dopri8", 1e-10, 1e-8),
+        pytest.param("dopri8", 1e-10, 1e-8, marks=pytest.mark.slow),
         pytest.param("kvaerno5", 1e-7, 1e-5, marks=pytest.mark.slow),
         pytest.param("kvaerno3", 1e-6, 1e-4, marks=pytest.mark.slow),
         pytest.param(diffrax.Dopri5(), 1e-9, 1e-7, marks=pytest.mark.slow),

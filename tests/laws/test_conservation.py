@@ -46,6 +46,7 @@ def test_elementwise_maps_break_the_law_of_normalised_ones():
         laws.primitive(eqx.tree_at(lambda m: m.activation, path, gf.activations.Softmax1()))
 
 
+@pytest.mark.slow
 def test_rates_enter_the_invariants():
     rates = {"values": jnp.asarray(3.0), "scores": jnp.asarray(0.5)}
     sigmoid = starts(KEY, 3, 8, score_mean=1.0, activation=gf.activations.by_name("exp"))
@@ -61,6 +62,7 @@ def test_rates_enter_the_invariants():
     assert largest(laws.score_sum(path)) < 1e-12
 
 
+@pytest.mark.slow
 def test_columns_of_a_target_distribution_are_conserved():
     p = jax.vmap(lambda k: gf.tasks.target_distribution(k, 8))(jax.random.split(KEY, 20))
     path = flow(gf.losses.kl, starts(KEY, 8, 3), p, times(1e-1, 1e4))

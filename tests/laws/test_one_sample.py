@@ -186,6 +186,7 @@ def test_equal_start_stays_uniform():
     assert largest(members(laws.uniform_weights, batch.path)) > 0.5, "unequal values polarize"
 
 
+@pytest.mark.slow
 def test_onset_scales_with_the_start():
     batch = logistic_batch(3, 8)
 

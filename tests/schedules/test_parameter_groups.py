@@ -38,6 +38,7 @@ def test_groups_are_those_of_optax():
     assert float(jnp.abs(ours.final.w_v - HEAD.w_v).max()) > 0.1
 
 
+@pytest.mark.slow
 def test_descent_at_rates_follows_the_flow_at_rates():
     """The gap is linear in the step size, and far below the distance to the flow without the rates."""
     rates, sizes, ts = {"w_v": 10.0, "w_o": 0.5}, np.array([0.02, 0.01, 0.005]), np.array([1.0, 2.0])
