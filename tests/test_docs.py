@@ -22,6 +22,7 @@ LONG = (
     "choosing",
     "clock",
     "gaps",
+    "laws-of-attention",
     "own-network",
     "real-data",
     "schedules",

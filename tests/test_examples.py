@@ -9,6 +9,7 @@ import xarray
 from matplotlib import pyplot
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
+LONG = ("kappa_sweep", "own_network")
 SMALLER: dict[str, dict[str, Any]] = {"kappa_sweep": {"kappas": 2, "seeds": 2}}
 
 
@@ -18,7 +19,7 @@ def test_the_examples_are_there():
 
 @pytest.mark.parametrize(
     "path",
-    [pytest.param(path, marks=pytest.mark.slow) if path.stem in SMALLER else path for path in EXAMPLES],
+    [pytest.param(path, marks=pytest.mark.slow) if path.stem in LONG else path for path in EXAMPLES],
     ids=lambda path: path.stem,
 )
 def test_example(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
