@@ -87,11 +87,15 @@ def _check_tokens(batch: Any) -> None:
         raise FlowError(f"targets holds {targets[mask].min()} where mask is True; pass class indices >= 0")
 
 
+@eqx.filter_jit
+def _logits(model: Any, inputs: Any) -> Array:
+    return jax.vmap(model)(inputs)
+
+
 def _check_classes(model: Any, batch: Any) -> None:
-    # Heads know their classes; other models are asked for the shape of their logits.
-    head = getattr(model, "w_o", None)
-    logits: Any = head if eqx.is_array(head) else jax.eval_shape(lambda: jax.vmap(model)(batch.inputs))
-    classes, targets = logits.shape[-1], np.asarray(batch.targets)[np.asarray(batch.mask)]
+    # The trace of a compiled function is remembered: a second run of the same model costs nothing.
+    classes = eqx.filter_eval_shape(_logits, model, batch.inputs).shape[-1]
+    targets = np.asarray(batch.targets)[np.asarray(batch.mask)]
     if np.any(targets >= classes):
         raise FlowError(f"targets holds {targets.max()} and the model has {classes} classes: pass 0 .. {classes - 1}")
 
@@ -155,7 +159,10 @@ def square(model: Any, data: Data) -> Float[Array, ""]:
     return jnp.mean((_predictions(model, data) - data.y) ** 2) / 2
 
 
-@checked(_check_tokens, _check_classes)
+checked_tokens = checked(_check_tokens, _check_classes)  # for losses of classes on a `Batch`
+
+
+@checked_tokens
 def cross_entropy(model: Any, batch: Batch) -> Float[Array, ""]:
     """Return the mean over unmasked targets of -log softmax(logits)[target], in nats; 0 if all are masked.
 

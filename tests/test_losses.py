@@ -218,3 +218,21 @@ def test_targets_that_the_model_has_no_class_for_are_named_before_the_run():
         options = {"t1": 1.0} if run is gf.gradient_flow else {"optimizer": optax.sgd(0.1), "steps": 1}
         with pytest.raises(FlowError, match="targets holds 7"):
             run(losses.cross_entropy, head, args=batch, **options)
+
+
+class Unembedded(eqx.Module):
+    """A network of one's own, whose `w_o` leads to features and not to classes."""
+
+    w_o: Array
+    unembedding: Array
+
+    def __call__(self, x):
+        return x @ self.w_o @ self.unembedding
+
+
+def test_classes_are_those_of_the_logits_whatever_the_model_calls_its_arrays():
+    model = Unembedded(jnp.ones((4, 2)), jnp.ones((2, 9)))
+    good, bad = (Batch(jnp.ones((1, 2, 4)), jnp.array([[7, last]]), jnp.ones((1, 2), bool)) for last in (8, 9))
+    losses.cross_entropy.check_model(model, good)
+    with pytest.raises(FlowError, match="has 9 classes"):
+        losses.cross_entropy.check_model(model, bad)

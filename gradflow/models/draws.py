@@ -1,4 +1,4 @@
-"""What the random initialisers accept: a key and standard deviations."""
+"""Random initial arrays, and what their initialisers accept: a key and standard deviations."""
 
 import math
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from gradflow.errors import FlowError, is_traced, shown
 
@@ -54,3 +54,10 @@ def as_scale(argument: str, scale: Any) -> Any:
     if not good:
         raise FlowError(f"{argument} is {shown(scale)}: pass a standard deviation, a finite number >= 0")
     return scale
+
+
+def draw(key: PRNGKeyArray, scale: float, *shapes: tuple[int, ...]) -> list[Float[Array, "..."]]:
+    """Return arrays with entries N(0, scale^2), each from a key of its own, or refuse what is no key or no scale."""
+    key, scale = as_key(key), as_scale("scale", scale)
+    keys = jax.random.split(key, len(shapes))
+    return [scale * jax.random.normal(k, shape) for k, shape in zip(keys, shapes, strict=True)]

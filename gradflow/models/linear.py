@@ -4,12 +4,11 @@ import itertools
 from collections.abc import Sequence
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from gradflow.errors import FlowError
-from gradflow.models.draws import as_key, as_scale
+from gradflow.models.draws import draw
 
 
 class DeepLinear(eqx.Module):
@@ -54,10 +53,7 @@ class DeepLinear(eqx.Module):
         """
         if len(widths) < 2 or widths[-1] != 1 or min(widths) < 1:
             raise FlowError(f"widths is {tuple(widths)}: expected (d, ..., 1) with positive entries")
-        keys = jax.random.split(as_key(key), len(widths) - 1)
-        scale = as_scale("scale", scale)
-        shapes = zip(widths[1:], widths[:-1], strict=True)
-        return cls(tuple(scale * jax.random.normal(k, shape) for k, shape in zip(keys, shapes, strict=True)))
+        return cls(tuple(draw(key, scale, *zip(widths[1:], widths[:-1], strict=True))))
 
     @classmethod
     def balanced(cls, direction: Float[Array, " d"], depth: int, *, scale: float) -> "DeepLinear":

@@ -11,6 +11,7 @@ from gradflow.experiments import audits
 from gradflow.experiments.em_manifold import numbers, reading
 from gradflow.experiments.em_manifold.stages import known
 from gradflow.experiments.sticky_markov import arms
+from gradflow.experiments.trees import member
 from gradflow.laws import Audit, Row
 
 TRIAL = Trial.of(
@@ -74,8 +75,8 @@ def test_readings_are_those_of_dense_attention():
     start = arms.problem((42,), 61)
     told = known(start)
     head, x = jax.tree.map(lambda w: 8 * w[0], start.heads), start.batch.inputs[0, 0]
-    own = arms.member(told, 0)
-    found = reading.read_shapes(jax.tree.map(lambda w: w[None], head), arms.member(start.batch, 0), own)
+    own = member(told, 0)
+    found = reading.read_shapes(jax.tree.map(lambda w: w[None], head), member(start.batch, 0), own)
     _, inside = head(x, capture=True)
     aligned = gf.diagnostics.query_key_alignment(inside.queries, inside.keys, inside.weights)
     alike = gf.diagnostics.query_key_alignment(inside.queries, inside.keys, where=head.mask(len(x)))

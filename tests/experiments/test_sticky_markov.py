@@ -12,6 +12,7 @@ from trial import Trial, changed
 import gradflow as gf
 from gradflow.experiments import audits, intervals
 from gradflow.experiments.sticky_markov import arms, numbers, reading
+from gradflow.experiments.trees import member
 from gradflow.laws import Audit, Row
 
 TRIAL = Trial.of(
@@ -104,8 +105,8 @@ def test_sources_are_the_symbols_behind_the_inputs(start):
 
 def test_readings_are_those_of_dense_attention(start):
     heads = jax.tree.map(lambda w: 8 * w if eqx.is_array(w) else w, start.heads)
-    head, x, own = arms.member(heads, 0), start.batch.inputs[0, 0], start.sources[0]
-    found = reading.read(arms.member(heads, slice(0, 1)), arms.member(start.batch, 0), start.sources[0])
+    head, x, own = member(heads, 0), start.batch.inputs[0, 0], start.sources[0]
+    found = reading.read(member(heads, slice(0, 1)), member(start.batch, 0), start.sources[0])
     logits, inside = head(x, capture=True)
     rows = gf.diagnostics.entropy(inside.weights, where=head.mask(len(x)), normalise=True)[1:]
     same = (np.asarray(inside.weights) * np.asarray(own[:, None] == own)).sum(-1).mean()
@@ -121,7 +122,7 @@ def test_an_arm_is_a_descent_with_other_rates(start):
     ours = arms.descend(start, (arms.SGD, arms.EM), **OPTIONS)
     step = gf.schedules.at_rates(arms.EM.rates, 0.01)
     alone = gf.gradient_descent(
-        gf.losses.cross_entropy, arms.member(start.heads, 1), step, arms.member(start.batch, 1), steps=TRIAL.tiny.steps
+        gf.losses.cross_entropy, member(start.heads, 1), step, member(start.batch, 1), steps=TRIAL.tiny.steps
     )
     for found, other in zip(end(ours, 1, 1), leaves(alone.final), strict=True):
         np.testing.assert_allclose(found, other, rtol=1e-10, atol=1e-13)
@@ -140,7 +141,7 @@ def test_closed_form_arm_is_the_library_s_and_monotone(start):
     found = arms.descend_closed(start, **OPTIONS)
     step = gf.schedules.parameter_groups({"w_v": gf.schedules.closed_form_values()}, default=0.01)
     alone = gf.gradient_descent(
-        gf.losses.cross_entropy, arms.member(start.heads, 0), step, arms.member(start.batch, 0), steps=TRIAL.tiny.steps
+        gf.losses.cross_entropy, member(start.heads, 0), step, member(start.batch, 0), steps=TRIAL.tiny.steps
     )
     for ours, other in zip(end(found), leaves(alone.final), strict=True):
         np.testing.assert_allclose(ours, other, rtol=1e-8, atol=1e-10)

@@ -13,7 +13,7 @@ from gradflow.experiments.em_manifold.config import Config
 from gradflow.experiments.em_manifold.numbers import sooner, steps
 from gradflow.experiments.intervals import Interval
 from gradflow.experiments.sticky_markov.arms import ALL, ARMS, CLOSED, EM, READ_OUT, ROUTING, SGD
-from gradflow.experiments.sticky_markov.figures import LOOKS
+from gradflow.experiments.sticky_markov.figures import LOOKS, setting
 from gradflow.experiments.sticky_markov.numbers import at_end, curve
 from gradflow.plot.style import styled
 
@@ -49,12 +49,7 @@ def figures(config: Config, results: Results) -> list[Figure]:
     Returns:
         The figures, in the order of the report.
     """
-    made = (
-        f"Sticky chain of {config.length} symbols, one head (d = 20, d_k = 10, d_v = 15), {len(config.seeds)} seeds, "
-        f"full-batch descent at step size {config.step_size:g} and ten times that where the arm says so; the closed "
-        f"form replaces the step of W_V and runs {config.closed_steps} steps. Participation ratio and PC1 are those of "
-        "standardised vectors, one a position."
-    )
+    made = f"{setting(config)} Participation ratio and PC1 are those of standardised vectors, one a position."
     table = {
         "manifold": (
             "Fast values narrow the value manifold; fast queries and keys inform the routing",

@@ -16,6 +16,7 @@ from gradflow.experiments.em_manifold.config import Config
 from gradflow.experiments.em_manifold.reading import Known, cloud, read_shapes
 from gradflow.experiments.sticky_markov import arms
 from gradflow.experiments.sticky_markov.reading import read_all
+from gradflow.experiments.trees import member
 
 SHUFFLED = (arms.SGD, arms.EM)  # the arms that are trained on targets in random order as well
 AUDIT_TIME, AUDIT_RTOL = 10.0, 1e-6
@@ -33,7 +34,7 @@ def stages(config: Config) -> list[Stage]:
 def _audited(config: Config) -> tuple[Any, Any, Any]:
     """Return loss, head and sequence of the SGD arm, whose flow has all rates at 1."""
     start = arms.problem(config.seeds[:1], config.audit_length)
-    return losses.cross_entropy, arms.member(start.heads, 0), arms.member(start.batch, 0)
+    return losses.cross_entropy, member(start.heads, 0), member(start.batch, 0)
 
 
 def chain(config: Config, workspace: Path) -> Arrays:
@@ -42,7 +43,7 @@ def chain(config: Config, workspace: Path) -> Arrays:
     told, d_v = known(start), start.heads.w_v.shape[-1]
     rows = []
     for seed in range(len(config.seeds)):
-        own, inputs = arms.member(told, seed), start.batch.inputs[seed, 0]
+        own, inputs = member(told, seed), start.batch.inputs[seed, 0]
         noise = jax.random.normal(jax.random.key(config.seeds[seed]), (len(inputs), d_v))
         rows.append(cloud("inputs", inputs, own) | cloud("noise", noise, own))
     return {
@@ -55,7 +56,7 @@ def chain(config: Config, workspace: Path) -> Arrays:
 def known(start: arms.Problem) -> Known:
     """Return what the readers are told of each sequence."""
     task = arms.task()
-    entropies = [task.bayes(arms.member(start.batch, seed)).entropy[0] for seed in range(len(start.sources))]
+    entropies = [task.bayes(member(start.batch, seed)).entropy[0] for seed in range(len(start.sources))]
     permuted = [jax.random.permutation(jax.random.key(seed), row) for seed, row in enumerate(entropies)]
     return Known(start.sources, jnp.stack(entropies), jnp.stack(permuted))
 
@@ -64,8 +65,7 @@ def descent(config: Config, workspace: Path) -> Arrays:
     """Run the six arms of gradient steps for every seed."""
     start, options = arms.problem(config.seeds, config.length), _options(config)
     low = arms.at_precision(start, config.precision)
-    moving, frozen = arms.descend(low, arms.MOVING, **options), arms.descend_frozen(low, **options)
-    heads = jax.tree.map(lambda *x: np.concatenate(x) if isinstance(x[0], np.ndarray) else x[0], moving, frozen)
+    heads = arms.joined(arms.descend(low, arms.MOVING, **options), arms.descend_frozen(low, **options))
     return _measured(start, heads, config.save_at)
 
 

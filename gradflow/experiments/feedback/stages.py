@@ -27,6 +27,7 @@ from gradflow.experiments.feedback.config import (
 )
 from gradflow.experiments.feedback.steps import growth, sign
 from gradflow.experiments.sequences import CLASSES, FEATURES, draw
+from gradflow.experiments.trees import stacked
 from gradflow.flow import gradient_flow_ensemble
 from gradflow.laws import routing
 from gradflow.models import AttentionHead, FreeValueHead
@@ -109,9 +110,9 @@ def by_kind(config: Config, kind: Kind, workspace: Path) -> Arrays:
     batches = [_batch(config, config.tasks[task], seed, starts[start][0]) for start, task, seed in members]
     run = gradient_flow_ensemble(
         trial_loss,
-        _stack(heads),
+        stacked(heads),
         Trial(
-            _stack(batches), jnp.broadcast_to(jnp.asarray(config.step_sizes), (len(members), len(config.step_sizes)))
+            stacked(batches), jnp.broadcast_to(jnp.asarray(config.step_sizes), (len(members), len(config.step_sizes)))
         ),
         in_axes=(eqx.if_array(0), 0),
         t1=config.times[-1],
@@ -137,7 +138,3 @@ def _batch(config: Config, task: str, seed: int, length: int) -> Batch:
     batch = draw(task, jax.random.fold_in(jax.random.key(seed), 1), length)
     missing = config.lengths[-1] - length
     return jax.tree.map(lambda x: jnp.pad(x, ((0, 0), (0, missing), *((0, 0),) * (x.ndim - 2))), batch)
-
-
-def _stack(members: list[Any]) -> Any:
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves) if eqx.is_array(leaves[0]) else leaves[0], *members)

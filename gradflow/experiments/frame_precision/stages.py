@@ -25,6 +25,7 @@ from gradflow.experiments.frame_precision.config import (
 )
 from gradflow.experiments.frame_precision.readings import History, freezing
 from gradflow.experiments.sequences import CLASSES, FEATURES, draw, draw_all
+from gradflow.experiments.trees import repeated, stacked
 from gradflow.flow import gradient_flow_ensemble
 from gradflow.laws import routing
 from gradflow.models import AttentionHead, FreeHead
@@ -95,8 +96,8 @@ def by_map(config: Config, name: str, workspace: Path) -> Arrays:
     count = len(heads)
     run = gradient_flow_ensemble(
         decayed_loss,
-        _repeat(_stack(heads), len(arms)),
-        Problem(_repeat(batches, len(arms)), jnp.repeat(jnp.array([ARMS[arm].decay for arm in arms], float), count)),
+        repeated(stacked(heads), len(arms)),
+        Problem(repeated(batches, len(arms)), jnp.repeat(jnp.array([ARMS[arm].decay for arm in arms], float), count)),
         in_axes=(eqx.if_array(0), 0),
         t1=config.horizons[-1],
         ts=config.ts,
@@ -112,14 +113,6 @@ def _head(config: Config, name: str, key: Any) -> Any:
     if name == FREE:
         return FreeHead.normal(key, config.length, VALUE_SIZE, CLASSES, scale=SCALE)
     return AttentionHead.normal(key, FEATURES, KEY_SIZE, VALUE_SIZE, CLASSES, scale=SCALE, activation=name)
-
-
-def _stack(models: list[Any]) -> Any:
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves) if eqx.is_array(leaves[0]) else leaves[0], *models)
-
-
-def _repeat(tree: Any, times: int) -> Any:
-    return jax.tree.map(lambda leaf: jnp.concatenate([leaf] * times) if eqx.is_array(leaf) else leaf, tree)
 
 
 def _rates(arms: list[str], count: int) -> dict[str, np.ndarray]:

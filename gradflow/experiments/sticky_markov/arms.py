@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, Int
 from gradflow import losses
 from gradflow.descent import gradient_descent_ensemble
 from gradflow.experiments.sticky_markov.reading import attend
+from gradflow.experiments.trees import is_array, member, repeated, stacked
 from gradflow.flow import gradient_flow_ensemble
 from gradflow.laws.routing import head_cross_entropy
 from gradflow.models import AttentionHead
@@ -111,19 +112,9 @@ def at_precision(start: Problem, dtype: str) -> Problem:
     return jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, start)
 
 
-def stacked(trees: Sequence[Any]) -> Any:
-    """Stack trees of arrays along a new axis 0."""
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves) if eqx.is_array(leaves[0]) else leaves[0], *trees)
-
-
-def repeated(tree: Any, count: int) -> Any:
-    """Return a tree of arrays `count` times along axis 0, one after the other."""
-    return jax.tree.map(lambda x: jnp.concatenate([x] * count) if eqx.is_array(x) else x, tree)
-
-
 def by_arm(tree: Any, seeds: int) -> Any:
     """Return members `(arms * seeds, ...)` as `(arms, seeds, ...)` in NumPy arrays."""
-    return jax.tree.map(lambda x: np.asarray(x).reshape(-1, seeds, *x.shape[1:]) if _is_array(x) else x, tree)
+    return jax.tree.map(lambda x: np.asarray(x).reshape(-1, seeds, *x.shape[1:]) if is_array(x) else x, tree)
 
 
 def descend(start: Problem, arms: Sequence[Arm], *, steps: int, save_at: Any, step_size: float) -> AttentionHead:
@@ -256,6 +247,11 @@ def descend_frozen(start: Problem, *, steps: int, save_at: Any, step_size: float
     return by_arm(run.observed, len(start.sources)).heads(start.heads, len(save_at))
 
 
+def joined(moving: AttentionHead, frozen: AttentionHead) -> AttentionHead:
+    """Put the arm with frozen routing behind the others: heads in the order of `GRADIENT`."""
+    return jax.tree.map(lambda *x: np.concatenate(x) if isinstance(x[0], np.ndarray) else x[0], moving, frozen)
+
+
 def flow(start: Problem, arms: Sequence[Arm], *, ts: Any, rtol: float) -> Trajectory:
     """Integrate the gradient flow of arms whose routing moves: their rates instead of step sizes.
 
@@ -310,12 +306,3 @@ def flow_frozen(start: Problem, *, ts: Any, rtol: float) -> AttentionHead:
         throw=True,
     )
     return by_arm(run.observed, len(start.sources)).heads(start.heads, len(ts))
-
-
-def member(tree: Any, *index: Any) -> Any:
-    """Return one of stacked models or data by its indices along the leading axes."""
-    return jax.tree.map(lambda x: x[index] if _is_array(x) else x, tree)
-
-
-def _is_array(x: Any) -> bool:
-    return isinstance(x, jax.Array | np.ndarray)

@@ -47,13 +47,7 @@ def figures(config: Config, results: Results) -> list[Figure]:
     Returns:
         The figures, in the order of the report.
     """
-    seeds = len(config.seeds)
-    made = (
-        f"Sticky chain of {config.length} symbols, one head (d = 20, d_k = 10, d_v = 15), {seeds} seeds, full-batch "
-        f"descent at step size {config.step_size:g} and ten times that where the arm says so; the closed form "
-        f"replaces the step of W_V and runs {config.closed_steps} steps. Losses are those of the training sequence, "
-        "as in the public code."
-    )
+    made = f"{setting(config)} Losses are those of the training sequence, as in the public code."
     table = {
         "em-and-sgd": (
             "Values ten times as fast reach SGD's final loss in about half the steps",
@@ -107,6 +101,15 @@ def figures(config: Config, results: Results) -> list[Figure]:
         Figure(name, title, caption, alt, functools.partial(draw, config, results))
         for name, (title, caption, alt, draw) in table.items()
     ]
+
+
+def setting(config: Any) -> str:
+    """Return how the arms were trained, for captions; of any experiment that trains them."""
+    return (
+        f"Sticky chain of {config.length} symbols, one head (d = 20, d_k = 10, d_v = 15), {len(config.seeds)} seeds, "
+        f"full-batch descent at step size {config.step_size:g} and ten times that where the arm says so; the closed "
+        f"form replaces the step of W_V and runs {config.closed_steps} steps."
+    )
 
 
 def _steps(results: Results, arm: Arm) -> np.ndarray:

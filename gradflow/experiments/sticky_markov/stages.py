@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -15,6 +14,7 @@ from gradflow.experiments.base import Stage
 from gradflow.experiments.sticky_markov import arms
 from gradflow.experiments.sticky_markov.config import Config, spaced
 from gradflow.experiments.sticky_markov.reading import read_all
+from gradflow.experiments.trees import member
 from gradflow.tasks import StickyMarkov, surprise
 from gradflow.tasks.markov import sticky_transition
 from gradflow.trajectory import Trajectory
@@ -31,7 +31,7 @@ def stages(config: Config) -> list[Stage]:
 def chain(config: Config, workspace: Path) -> Arrays:
     """Measure the chain itself, and what the exact filter reaches on each sequence."""
     start, task = arms.problem(config.seeds, config.length), arms.task()
-    batches = [arms.member(start.batch, seed) for seed in range(len(config.seeds))]
+    batches = [member(start.batch, seed) for seed in range(len(config.seeds))]
     posteriors = [task.bayes(batch) for batch in batches]
     literal = StickyMarkov(sticky_transition(literal=True))
     hits = [jnp.mean(p.probabilities.argmax(-1) == b.targets) for p, b in zip(posteriors, batches, strict=True)]
@@ -56,7 +56,7 @@ def descent(config: Config, workspace: Path) -> Arrays:
     start = arms.problem(config.seeds, config.length)
     low = arms.at_precision(start, config.precision)
     options = {"steps": config.steps, "save_at": config.save_at, "step_size": config.step_size}
-    heads = _joined(arms.descend(low, arms.MOVING, **options), arms.descend_frozen(low, **options))
+    heads = arms.joined(arms.descend(low, arms.MOVING, **options), arms.descend_frozen(low, **options))
     return {"step": config.save_at, **_measured(config, start, heads, config.save_at)}
 
 
@@ -71,18 +71,13 @@ def flow(config: Config, workspace: Path) -> Arrays:
     """Integrate the flow of the six arms that follow one, and check the laws along the EM arm of the first seed."""
     start, ts = arms.problem(config.seeds, config.length), config.ts
     run = arms.flow(start, arms.MOVING, ts=ts, rtol=config.rtol)
-    heads = _joined(arms.by_arm(run.observed, len(config.seeds)), arms.flow_frozen(start, ts=ts, rtol=config.rtol))
+    heads = arms.joined(arms.by_arm(run.observed, len(config.seeds)), arms.flow_frozen(start, ts=ts, rtol=config.rtol))
     return {
         "t": ts,
         "evaluations": np.asarray(run.stats["num_gradients"]),
         **_measured(config, start, heads, ts),
         **_audited(config, start, run),
     }
-
-
-def _joined(moving: Any, frozen: Any) -> Any:
-    """Put the arm with frozen routing behind the others."""
-    return jax.tree.map(lambda *x: np.concatenate(x) if isinstance(x[0], np.ndarray) else x[0], moving, frozen)
 
 
 def _measured(config: Config, start: arms.Problem, heads: Any, saves: np.ndarray) -> Arrays:
@@ -95,9 +90,7 @@ def _audited(config: Config, start: arms.Problem, run: Trajectory) -> Arrays:
     index = arms.MOVING.index(arms.EM) * len(config.seeds)
     rows = spaced(len(config.ts) - 1, config.audited)
     one = run.member(index)
-    some = arms.member((one.ts, one.observed, one.valid), rows)
+    some = member((one.ts, one.observed, one.valid), rows)
     one = eqx.tree_at(lambda run: (run.ts, run.observed, run.valid), one, some)
-    table = laws.audit(
-        one, losses.cross_entropy, arms.member(start.batch, 0), rates=dict(arms.EM.rates), rtol=config.rtol
-    )
+    table = laws.audit(one, losses.cross_entropy, member(start.batch, 0), rates=dict(arms.EM.rates), rtol=config.rtol)
     return audits.stored(table)

@@ -57,7 +57,7 @@ def _laws(config: Config, results: Results) -> Claim:
         "D = A (b - E_A[b]) and dL/dV = A^T U hold at every saved head.",
         f"{PAPER}, gradients of attention",
         f"largest residual against automatic differentiation over {run['routing'].size} heads: routing "
-        f"{laws['routing']:.0e}, responsibility {laws['responsibility']:.0e} of the largest entry",
+        f"{laws['routing']:.0e}, responsibility {laws['responsibility']:.0e} of the size of their terms",
         judge(
             laws["routing"] <= EXACT and wrong["no_baseline"] > WRONG,
             laws["responsibility"] <= EXACT and wrong["no_weights"] > WRONG,

@@ -8,6 +8,7 @@ import numpy as np
 from gradflow import plot
 from gradflow.experiments import audits
 from gradflow.experiments.base import Figure, Results
+from gradflow.experiments.frame_precision.figures import PARTS
 from gradflow.experiments.text_head.config import ARMS, D_K, D_V, QUANTITIES, SHOWN_FROM, Config
 from gradflow.plot.looks import OKABE_ITO, SIGNED_MAP
 from gradflow.plot.style import styled
@@ -22,7 +23,6 @@ LOOKS = {
     "own": {"color": OKABE_ITO["green"], "linestyle": (0, (4, 1.5, 1, 1.5))},
     "permuted": {"color": OKABE_ITO["orange"], "linestyle": (0, (1, 1.2))},
 }
-PARTS = {"attention": ("attention (TV)", "blue"), "values": ("values V", "vermillion"), "scores": ("scores S", "green")}
 LEAST = 0.03
 FREQUENT = 12  # characters that are named
 NAMES = {" ": "␣", "\n": "↵"}

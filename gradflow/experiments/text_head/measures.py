@@ -59,8 +59,8 @@ def inside(heads: AttentionHead, page: Page) -> dict[str, Float[Array, "members 
     Returns:
         What `gf.HeadObservables` measures; `own_weight`, the mean weight on the present character and `own_uniform`,
         what it is without routing; residuals of the `routing` and `responsibility` laws against automatic
-        differentiation, relative to the largest entry, and of two wrong laws: `no_baseline` leaves E_A[b] out,
-        `no_weights` has uniform weights in A^T U.
+        differentiation, relative to the size of their terms; and relative to the largest entry two wrong laws:
+        `no_baseline` leaves E_A[b] out, `no_weights` has uniform weights in A^T U.
     """
 
     def one(member: tuple) -> dict[str, Array]:

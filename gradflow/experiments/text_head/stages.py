@@ -15,6 +15,7 @@ from gradflow.experiments.base import Stage
 from gradflow.experiments.text_head import measures
 from gradflow.experiments.text_head.config import D_K, D_V, SCALE, Config
 from gradflow.experiments.text_head.pages import Page, floors, page_loss, page_of, unseen_floors, windows
+from gradflow.experiments.trees import member, stacked
 from gradflow.flow import gradient_flow_ensemble
 from gradflow.models import AttentionHead
 from gradflow.trajectory import Trajectory
@@ -44,9 +45,9 @@ def whole(config: Config, workspace: Path) -> Arrays:
     out |= jax.vmap(lambda page, other: unseen_floors(page, other, config.smoothing))(pages, unseen)
     out |= measures.chance_clouds(jax.random.key(SEED), pages)
     best = int(np.argmin(out["softmax_unseen"][0]))
-    out |= measures.characters(_one(softmax, (0, best)), _one(pages, 0)) | {"shown": best}
+    out |= measures.characters(member(softmax, 0, best), member(pages, 0)) | {"shown": best}
     out |= {"alphabet": np.array(list(found.alphabet)), "evaluations": run.stats["num_gradients"]}
-    return _plain(out) | _audited(config, run, _one(pages, 0))
+    return _plain(out) | _audited(config, run, member(pages, 0))
 
 
 def permuted(config: Config, workspace: Path) -> Arrays:
@@ -65,11 +66,6 @@ def starts(config: Config, size: int) -> AttentionHead:
     """Return the initial head of each run."""
     keys = jax.random.split(jax.random.key(SEED), config.seeds)
     return eqx.filter_vmap(lambda key: AttentionHead.normal(key, size, D_K, D_V, size, scale=SCALE))(keys)
-
-
-def stacked(trees: list[Any]) -> Any:
-    """Stack trees of arrays along a new axis 0."""
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
 def unrouted(heads: AttentionHead) -> AttentionHead:
@@ -92,11 +88,7 @@ def _flow(config: Config, arms: list[tuple[AttentionHead, Page]]) -> Trajectory:
 
 
 def _part(tree: Any, size: int, index: int) -> Any:
-    return _one(tree, slice(index * size, (index + 1) * size))
-
-
-def _one(tree: Any, index: Any) -> Any:
-    return jax.tree.map(lambda leaf: leaf[index], tree)
+    return member(tree, slice(index * size, (index + 1) * size))
 
 
 def _measured(config: Config, softmax: Any, uniform: Any, pages: Page, unseen: Page) -> dict[str, Any]:

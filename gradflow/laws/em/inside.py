@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 from gradflow.activations import Softmax
 from gradflow.activations.base import parameter
 from gradflow.errors import FlowError, is_traced, shown
+from gradflow.laws.routing.state import is_class
 from gradflow.models import AbstractAttention
 
 
@@ -64,7 +65,7 @@ def look(head: AbstractAttention, x: Any, targets: Any, mask: Any = None, where:
     count = jnp.maximum(jnp.sum(counts), 1).astype(logits.dtype)
     errors = jax.nn.softmax(logits) - jax.nn.one_hot(targets, logits.shape[-1], dtype=logits.dtype)
     # A traced class that is none must not pass for a small error.
-    errors = jnp.where(counts[:, None], jnp.where(is_class(targets, errors)[:, None], errors, jnp.nan), 0)
+    errors = jnp.where(counts[:, None], jnp.where(is_class(targets, logits.shape[-1])[:, None], errors, jnp.nan), 0)
     upstream = (errors / count) @ head.w_o.mT
     compatibility = upstream @ inside.values.mT
     return Inside(
@@ -79,11 +80,6 @@ def look(head: AbstractAttention, x: Any, targets: Any, mask: Any = None, where:
         count,
         head.mask(len(logits), where),
     )
-
-
-def is_class(targets: Int[Array, " T"], rows: Float[Array, "T C"]) -> Bool[Array, " T"]:
-    """Return which targets are classes of rows over the classes."""
-    return (targets >= 0) & (targets < rows.shape[-1])
 
 
 def _checked(targets: Any, mask: Any, length: int, classes: int) -> tuple[Int[Array, " T"], Bool[Array, " T"]]:

@@ -4,7 +4,7 @@ A position j is a component with the prototype v_j, A_ij its prior weight at i, 
 than attention, which mixes the values and predicts once.
 """
 
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -14,7 +14,8 @@ from jaxtyping import Array, Bool, Float, Int
 from gradflow import losses
 from gradflow.activations import ELU, Linear, Normalised, Softmax
 from gradflow.errors import FlowError
-from gradflow.laws.em.inside import Inside, is_class, look, temperature
+from gradflow.laws.em.inside import Inside, look, temperature
+from gradflow.laws.routing.state import is_class
 from gradflow.models import AbstractAttention, FreeHead
 from gradflow.types import Batch
 
@@ -31,7 +32,7 @@ class MixtureGradients(NamedTuple):
     values: Float[Array, "T d_v"]
 
 
-@losses.checked(cast(Any, losses.cross_entropy).check, cast(Any, losses.cross_entropy).check_model)
+@losses.checked_tokens
 def mixture_loss(head: AbstractAttention, batch: Batch) -> Float[Array, ""]:
     """Return -mean log sum_j A_ij softmax(v_j W_O)[y_i] over the unmasked targets of all sequences, in nats.
 
@@ -260,7 +261,7 @@ def _log_likelihoods(head: AbstractAttention, inside: Inside) -> Float[Array, "T
     log_p = jax.nn.log_softmax(inside.values @ head.w_o)
     # Multiplied, not selected, and at an index that is there, so that the gradient is NaN as well.
     chosen = log_p.T[jnp.clip(inside.targets, 0, log_p.shape[-1] - 1)]
-    known = chosen * jnp.where(is_class(inside.targets, log_p)[:, None], 1.0, jnp.nan)
+    known = chosen * jnp.where(is_class(inside.targets, log_p.shape[-1])[:, None], 1.0, jnp.nan)
     return jnp.where(inside.counts[:, None], known, 0)
 
 

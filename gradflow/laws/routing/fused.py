@@ -26,7 +26,7 @@ from jaxtyping import Array, Bool, Float
 from gradflow.activations import Softmax
 from gradflow.activations.base import as_float
 from gradflow.errors import FlowError, shown
-from gradflow.losses import checked, cross_entropy
+from gradflow.losses import checked_tokens
 from gradflow.models import AttentionHead
 from gradflow.types import Batch
 
@@ -35,7 +35,7 @@ MOST_ROWS = 128  # in a block: with more of them causality hides less
 LOOPS = 8  # over blocks, each with the columns that its last row sees: more compile longer and save little
 
 
-@checked(cast(Any, cross_entropy).check, cast(Any, cross_entropy).check_model)
+@checked_tokens
 def head_cross_entropy(head: AttentionHead, batch: Batch) -> Float[Array, ""]:
     """Return `gf.losses.cross_entropy(head, batch)` of a softmax head, with a gradient that is much faster on a CPU.
 

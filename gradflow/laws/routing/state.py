@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Shaped
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from gradflow.activations import AbstractActivation, Exp, Normalised, Softmax
 from gradflow.errors import FlowError, is_traced, shown
@@ -158,10 +158,17 @@ def as_distribution(targets: Any, logits: Float[Array, "T C"], counts: Bool[Arra
         )
     if not is_traced((targets, counts)):
         _check_targets(np.asarray(targets), np.asarray(counts), classes)
-    # A traced class that is none must not pass for a small error.
-    known = ((targets >= 0) & (targets < classes))[..., None]
-    rows = targets if soft else jnp.where(known, jax.nn.one_hot(targets, classes, dtype=logits.dtype), jnp.nan)
+    rows = targets
+    if not soft:
+        # A traced class that is none must not pass for a small error.
+        hot = jax.nn.one_hot(targets, classes, dtype=logits.dtype)
+        rows = jnp.where(is_class(targets, classes)[:, None], hot, jnp.nan)
     return jnp.where(counts[:, None], rows, 0).astype(logits.dtype)
+
+
+def is_class(targets: Int[Array, " T"], classes: int) -> Bool[Array, " T"]:
+    """Return which targets are one of the classes."""
+    return (targets >= 0) & (targets < classes)
 
 
 def _check_targets(targets: np.ndarray, counts: np.ndarray, classes: int) -> None:

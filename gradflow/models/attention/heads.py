@@ -3,7 +3,6 @@
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
@@ -13,7 +12,7 @@ from gradflow.activations.registry import as_activation
 from gradflow.errors import whole_number
 from gradflow.models.attention.arguments import as_causal, as_positions, check_length, check_shapes
 from gradflow.models.attention.base import AbstractAttention, HeadCapture, weigh
-from gradflow.models.draws import as_key, as_scale
+from gradflow.models.draws import draw
 
 
 class AttentionHead(AbstractAttention):
@@ -263,10 +262,3 @@ class FreeHead(AbstractAttention):
         shapes = (n_positions, n_positions), (n_positions, d_v), (d_v, whole_number("n_classes", n_classes))
         scores, values, w_o = draw(key, scale, *shapes)
         return cls(scores, values, w_o, activation, causal)
-
-
-def draw(key: PRNGKeyArray, scale: float, *shapes: tuple[int, ...]) -> list[Float[Array, "..."]]:
-    """Return arrays with entries N(0, scale^2), each from a key of its own, or refuse what is no key or no scale."""
-    key, scale = as_key(key), as_scale("scale", scale)
-    keys = jax.random.split(key, len(shapes))
-    return [scale * jax.random.normal(k, shape) for k, shape in zip(keys, shapes, strict=True)]

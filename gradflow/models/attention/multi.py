@@ -10,7 +10,8 @@ from gradflow.activations.registry import as_activation
 from gradflow.errors import whole_number
 from gradflow.models.attention.arguments import as_causal, as_positions, check_head_index, check_shapes
 from gradflow.models.attention.base import AbstractAttention, HeadCapture, weigh
-from gradflow.models.attention.heads import AttentionHead, draw
+from gradflow.models.attention.heads import AttentionHead
+from gradflow.models.draws import draw
 
 
 class MultiHeadAttention(AbstractAttention):
