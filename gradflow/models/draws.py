@@ -61,3 +61,9 @@ def draw(key: PRNGKeyArray, scale: float, *shapes: tuple[int, ...]) -> list[Floa
     key, scale = as_key(key), as_scale("scale", scale)
     keys = jax.random.split(key, len(shapes))
     return [scale * jax.random.normal(k, shape) for k, shape in zip(keys, shapes, strict=True)]
+
+
+def draw_within(key: PRNGKeyArray, shape: tuple[int, ...], fan_in: int) -> Float[Array, "..."]:
+    """Return an array with entries uniform within one over the root of the fan-in, as linear layers start."""
+    bound = 1 / math.sqrt(fan_in)
+    return jax.random.uniform(key, shape, minval=-bound, maxval=bound)

@@ -119,6 +119,7 @@ def weigh(
     queries: Float[Array, "*H T d_k"],
     keys: Float[Array, "*H T d_k"],
     mask: Bool[Array, "T T"] | None,
+    bias: Float[Array, "*H T T"] | None = None,
 ) -> tuple[Float[Array, "*H T T"], Float[Array, "*H T T"]]:
     """Turn queries and keys into scores Q K^T / sqrt(d_k) and weights.
 
@@ -127,12 +128,14 @@ def weigh(
         queries: Q.
         keys: K.
         mask: True where an entry takes part, None for all.
+        bias: added to the scores, None for none.
 
     Returns:
         Scores before masking, and weights.
     """
     # Queries are smaller than scores: dividing them saves a pass over (T, T).
     scores = (queries / math.sqrt(max(queries.shape[-1], 1))) @ jnp.swapaxes(keys, -1, -2)
+    scores = scores if bias is None else scores + bias
     return scores, activation(scores, where=mask)
 
 
