@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from gradflow.errors import FlowError, is_traced
+from gradflow.errors import FlowError, is_traced, shown
 from gradflow.types import Batch, Data
 
 LossFunction = TypeVar("LossFunction", bound=Callable[..., Any])
@@ -83,6 +83,8 @@ def _check_tokens(batch: Any) -> None:
     if targets.ndim != 2 or mask.shape != targets.shape or np.shape(batch.inputs)[:2] != targets.shape:
         shapes = f"inputs {np.shape(batch.inputs)}, targets {targets.shape}, mask {mask.shape}"
         raise FlowError(f"{shapes}; targets and mask must be (sequences, positions), as the first two axes of inputs")
+    if not targets.size:
+        raise FlowError(f"targets has shape {targets.shape}; pass at least one sequence of at least one position")
     if np.any(targets[mask] < 0):
         raise FlowError(f"targets holds {targets[mask].min()} where mask is True; pass class indices >= 0")
 
@@ -93,11 +95,26 @@ def _logits(model: Any, inputs: Any) -> Array:
 
 
 def _check_classes(model: Any, batch: Any) -> None:
+    if hasattr(model, "check_inputs"):
+        model.check_inputs(batch.inputs)
     # The trace of a compiled function is remembered: a second run of the same model costs nothing.
     classes = eqx.filter_eval_shape(_logits, model, batch.inputs).shape[-1]
     targets = np.asarray(batch.targets)[np.asarray(batch.mask)]
     if np.any(targets >= classes):
         raise FlowError(f"targets holds {targets.max()} and the model has {classes} classes: pass 0 .. {classes - 1}")
+
+
+def _check_auxiliary(args: Any) -> None:
+    if not isinstance(args, tuple) or len(args) != 2:
+        raise FlowError(f"args is {_kind(args)}; auxiliary_cross_entropy needs the pair (batch, auxiliary)")
+    _check_tokens(args[0])
+    number = np.ndim(args[1]) == 0 and np.issubdtype(np.asarray(args[1]).dtype, np.number)
+    if not number or not 0 <= args[1] < np.inf:
+        raise FlowError(f"auxiliary is {shown(args[1])}; pass a finite number >= 0")
+
+
+def _check_auxiliary_classes(model: Any, args: Any) -> None:
+    _check_classes(model, args[0])
 
 
 def _check_distribution(p: Any) -> None:
@@ -173,13 +190,28 @@ def cross_entropy(model: Any, batch: Batch) -> Float[Array, ""]:
         model: gives logits (T, C) from one sequence (T,) of tokens; mapped over the batch.
         batch: sequences, targets and mask. Precisions below float32 are summed in float32.
     """
-    logits = jax.vmap(model)(batch.inputs)
-    wide = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
-    kept = jnp.where(batch.mask[..., None], wide, 0)
-    targets = jnp.where(batch.mask, batch.targets, 0)
-    chosen = jnp.take_along_axis(kept, targets[..., None], axis=-1)[..., 0]
-    surprise = jax.nn.logsumexp(kept, axis=-1) - chosen
+    surprise = _surprise(model, batch)
     return jnp.sum(jnp.where(batch.mask, surprise, 0)) / jnp.maximum(jnp.sum(batch.mask), 1)
+
+
+@checked(_check_auxiliary, _check_auxiliary_classes)
+def auxiliary_cross_entropy(model: Any, args: tuple[Batch, Any]) -> Float[Array, ""]:
+    """Return the cross-entropy of the last targets plus a share of that of the others, in nats.
+
+    The loss of the induction task of arXiv 2603.06248: mean of the last position + auxiliary * mean of the others.
+
+    Args:
+        model: gives logits (T, C) from one sequence (T,) of tokens; mapped over the batch.
+        args: sequences with their targets, and the share, a number >= 0.
+    """
+    batch, auxiliary = args
+    is_last = jnp.arange(batch.targets.shape[1]) == batch.targets.shape[1] - 1
+    surprise = _surprise(model, batch)
+
+    def mean(counts: Array) -> Array:
+        return jnp.sum(jnp.where(counts, surprise, 0)) / jnp.maximum(jnp.sum(counts), 1)
+
+    return mean(batch.mask & is_last) + auxiliary * mean(batch.mask & ~is_last)
 
 
 @checked(_check_distribution)
@@ -194,6 +226,16 @@ def kl(model: Any, p: Float[Array, " d"]) -> Float[Array, ""]:
     log_p = jnp.log(jnp.where(support, p, 1))
     log_q = jnp.where(support, jax.nn.log_softmax(model()), 0)
     return jnp.sum(p * (log_p - log_q))
+
+
+def _surprise(model: Any, batch: Batch) -> Float[Array, "n T"]:
+    """Return -log softmax(logits)[target] in nats; what the model says at a masked position is never read."""
+    logits = jax.vmap(model)(batch.inputs)
+    wide = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
+    kept = jnp.where(batch.mask[..., None], wide, 0)
+    targets = jnp.where(batch.mask, batch.targets, 0)
+    chosen = jnp.take_along_axis(kept, targets[..., None], axis=-1)[..., 0]
+    return jax.nn.logsumexp(kept, axis=-1) - chosen
 
 
 def _predictions(model: Any, data: Data) -> Float[Array, " N"]:

@@ -236,3 +236,37 @@ def test_classes_are_those_of_the_logits_whatever_the_model_calls_its_arrays():
     losses.cross_entropy.check_model(model, good)
     with pytest.raises(FlowError, match="has 9 classes"):
         losses.cross_entropy.check_model(model, bad)
+
+
+def test_auxiliary_cross_entropy_weighs_the_last_position_apart():
+    batch = Batch(inputs=TOKENS, targets=TARGETS, mask=MASK)
+    log_probability = jax.nn.log_softmax(TABLE, axis=-1)[TOKENS]
+    surprise = -np.take_along_axis(np.asarray(log_probability), np.asarray(TARGETS)[..., None], -1)[..., 0]
+    for auxiliary in (0.0, 0.2, 1.0):
+        expected = surprise[:, 2].mean() + auxiliary * surprise[0, 0]  # of the others one counts
+        found = losses.auxiliary_cross_entropy(Logits(TABLE), (batch, auxiliary))
+        np.testing.assert_allclose(found, expected, rtol=1e-14)
+    whole = Batch(TOKENS, TARGETS, jnp.ones_like(MASK))
+    mean = losses.auxiliary_cross_entropy(Logits(TABLE), (whole, 2.0)) / 3
+    np.testing.assert_allclose(mean, losses.cross_entropy(Logits(TABLE), whole), rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (Batch(TOKENS, TARGETS, MASK), r"the pair \(batch, auxiliary\)"),
+        ((Batch(TOKENS, TARGETS, MASK), -0.1), "auxiliary is -0.1"),
+        ((Batch(TOKENS, TARGETS, MASK), "much"), "auxiliary is 'much'"),
+        ((Batch(TOKENS[:0], TARGETS[:0], MASK[:0]), 0.2), "at least one sequence"),
+    ],
+)
+def test_auxiliary_cross_entropy_refuses(args, message):
+    with pytest.raises(FlowError, match=message):
+        losses.auxiliary_cross_entropy.check(args)
+
+
+def test_tokens_that_the_model_does_not_know_are_named_before_a_run():
+    model = gf.models.Transformer.init(jax.random.key(0), 4, width=2, heads=1, layers=1, positions=None)
+    batch = Batch(TOKENS + 2, TARGETS, MASK)
+    with pytest.raises(FlowError, match=r"tokens holds 4: pass numbers in \[0, 3\]"):
+        gf.gradient_descent(losses.cross_entropy, model, optax.sgd(0.1), batch, steps=1)

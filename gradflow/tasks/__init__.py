@@ -1,5 +1,7 @@
 """Data with known answers: samples for linear predictors, real data, text, and sequences with exact posteriors."""
 
+from gradflow.tasks.groups import Groups as Groups
+from gradflow.tasks.induction import Induction as Induction
 from gradflow.tasks.linear import linear_classification as linear_classification
 from gradflow.tasks.linear import linear_regression as linear_regression
 from gradflow.tasks.linear import single_sample as single_sample
