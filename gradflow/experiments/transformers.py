@@ -138,8 +138,8 @@ def sizes(capture: Capture) -> dict[str, Array]:
         capture: of a batch.
 
     Returns:
-        `state_norm` (L + 1, T) of the residual stream, before the first block and after each; `state_peak` (L + 1, T), its
-        largest entry; `key_norm` and `value_norm` (L, KV, T).
+        `state_norm` (L + 1, T) of the residual stream, before the first block and after each; `state_peak` (L + 1, T),
+        its largest entry; `key_norm` and `value_norm` (L, KV, T).
     """
     stream = jnp.concatenate([capture.embedded[:, None], capture.hidden], axis=1)
     return {
