@@ -1,5 +1,8 @@
 """Data with known answers: samples for linear predictors, real data, text, and sequences with exact posteriors."""
 
+from gradflow.tasks.bigram import Bigram as Bigram
+from gradflow.tasks.corpus import Characters as Characters
+from gradflow.tasks.corpus import corpus as corpus
 from gradflow.tasks.groups import Groups as Groups
 from gradflow.tasks.induction import Induction as Induction
 from gradflow.tasks.linear import linear_classification as linear_classification

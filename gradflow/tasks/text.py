@@ -1,9 +1,6 @@
 """Next-character prediction in real text, with the floors of predictors that look at no or one character."""
 
 import os
-from importlib.resources import files
-from pathlib import Path
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from gradflow.errors import FlowError, shown, whole_number
+from gradflow.errors import FlowError, whole_number
+from gradflow.tasks.corpus import corpus
 from gradflow.tasks.markov.chains import entropy
 from gradflow.types import Batch
 
@@ -51,8 +49,7 @@ def text(path: str | os.PathLike[str] | None = None, *, window: int | None = 64,
     """Cut a text into windows that do not overlap, to predict each next character.
 
     Args:
-        path: a file in UTF-8; None is the opening of the Declaration of Independence (1776, public domain), which is
-            part of the package.
+        path: a text as `corpus` takes it: a file in UTF-8; None is what is part of the package.
         window: T, positions of a window; what is left at the end is dropped. None is one window of everything.
         context: k, how many characters up to the present one an input holds, side by side, the oldest first.
 
@@ -63,14 +60,12 @@ def text(path: str | os.PathLike[str] | None = None, *, window: int | None = 64,
         FlowError: if the file cannot be read, is empty, is not UTF-8 or is shorter than a window.
     """
     context = whole_number("context", context)
-    name, characters = _read(path)
+    characters = corpus(path)
     available = len(characters) - context
     length = max(available, 1) if window is None else whole_number("window", window)
     if available < length:
         needed = f"a window of {length} with context {context} takes {length + context}"
-        raise FlowError(
-            f"{name}: the text has {len(characters)} characters, {needed}; pass a smaller window or a longer text"
-        )
+        raise FlowError(f"the text has {len(characters)} characters, {needed}; pass a smaller window or a longer text")
     alphabet, symbols = np.unique(np.array(list(characters)), return_inverse=True)
     count = available // length
     # Position i of window w is character context - 1 + w T + i: the first that has its whole context before it.
@@ -80,18 +75,3 @@ def text(path: str | os.PathLike[str] | None = None, *, window: int | None = 64,
     targets = jnp.asarray(symbols[present + 1])
     batch = Batch(rows.reshape(count, length, -1), targets, jnp.ones_like(targets, bool))
     return Text(batch, seen[..., -1], "".join(alphabet))
-
-
-def _read(path: Any) -> tuple[str, str]:
-    name = f"path is {repr(os.fspath(path)) if isinstance(path, str | os.PathLike) else shown(path)}"
-    try:
-        file = files("gradflow.tasks") / "data" / "declaration.txt" if path is None else Path(path)
-        characters = file.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise FlowError(f"{name}: the file is not UTF-8 text; save it as UTF-8") from None
-    except (OSError, TypeError) as error:
-        reason = getattr(error, "strerror", None) or "not a path"
-        raise FlowError(f"{name}: it cannot be read ({reason}); pass a text file") from None
-    if not characters:
-        raise FlowError(f"{name}: the file is empty; pass a text")
-    return name, characters
