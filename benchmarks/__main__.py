@@ -24,7 +24,18 @@ def main() -> None:
     parser.add_argument("--cold", action="store_true", help="also time `gradflow run polarization` in a new process")
     parser.add_argument("--quick", action="store_true", help="small sizes, of the engine's pieces alone")
     engine_names = ["engine", *(f"engine-{piece}" for piece in engine.PIECES)]
-    names = ["flow", "descent", "imports", "gap", "head_gradients", "sticky_markov", "cold", *engine_names]
+    names = [
+        "flow",
+        "descent",
+        "imports",
+        "gap",
+        "head_gradients",
+        "sticky_markov",
+        "diagnostics",
+        "transformer",
+        "cold",
+        *engine_names,
+    ]
     parser.add_argument(
         "--only", nargs="+", choices=names, help="these alone; `engine` takes the better part of an hour"
     )
@@ -38,11 +49,11 @@ def main() -> None:
             return
 
     jax.config.update("jax_enable_x64", True)
-    from benchmarks import cold, descent, flow, gap, head_gradients, imports, sticky_markov
+    from benchmarks import cold, descent, diagnostics, flow, gap, head_gradients, imports, sticky_markov, transformer
     from benchmarks.measure import machine
 
     known = {"flow": flow, "descent": descent, "imports": imports, "gap": gap, "head_gradients": head_gradients}
-    known["sticky_markov"] = sticky_markov
+    known |= {"sticky_markov": sticky_markov, "diagnostics": diagnostics, "transformer": transformer}
     if options.cold or "cold" in (options.only or ()):
         known["cold"] = cold
     chosen = options.only or list(known)

@@ -122,3 +122,59 @@ def rescaled(weights: Float[Array, "... n"]) -> Float[Array, "... n"]:
     total = jnp.sum(weights, axis=-1, keepdims=True)
     weights = weights / jnp.where(total > 0, total, 1)
     return jnp.where(jnp.any(weights < 0, axis=-1, keepdims=True), jnp.nan, weights)
+
+
+def index_in(argument: str, index: Any, length: int) -> Int[Array, "..."] | int:
+    """Return an index that lies in an axis; negative ones count from the end.
+
+    Args:
+        argument: its name, as typed.
+        index: a whole number, or an array of them.
+        length: of the axis.
+
+    Returns:
+        The index. Under `jit` one outside the axis cannot be noticed.
+
+    Raises:
+        FlowError: if it is not whole, or outside the axis.
+    """
+    if is_traced(index):
+        return index
+    numbers = np.asarray(index)
+    if not np.issubdtype(numbers.dtype, np.integer):
+        raise FlowError(f"{argument} is {index!r:.60}; pass a whole number")
+    if ((numbers < -length) | (numbers >= length)).any():
+        raise FlowError(f"{argument} is {index!r:.60}, which is outside an axis of length {length}")
+    return int(numbers) if not numbers.ndim else jnp.asarray(numbers)
+
+
+def norms(vectors: Float[Array, "... d"]) -> Float[Array, "..."]:
+    """Return Euclidean norms along the last axis, without overflow, and with gradient 0 at a zero vector.
+
+    Args:
+        vectors: one a row.
+
+    Returns:
+        Norms.
+    """
+    largest = lax.stop_gradient(jnp.max(jnp.abs(vectors), axis=-1, initial=0))
+    scale = jnp.where(largest > 0, largest, 1)
+    squares = jnp.sum((vectors / scale[..., None]) ** 2, axis=-1)
+    return scale * jnp.where(squares > 0, jnp.sqrt(jnp.where(squares > 0, squares, 1)), 0)
+
+
+def masked_median(values: Float[Array, "... n"], mask: Bool[Array, "... n"]) -> Float[Array, "..."]:
+    """Return the median of the entries that take part, NaN where there is none.
+
+    Args:
+        values: numbers.
+        mask: True where one takes part.
+
+    Returns:
+        Medians along the last axis.
+    """
+    ordered = jnp.sort(jnp.where(mask, values, jnp.inf), axis=-1)
+    count = jnp.sum(mask, axis=-1, keepdims=True)
+    middle = (jnp.maximum(count - 1, 0) // 2, jnp.minimum(count // 2, values.shape[-1] - 1))
+    low, high = (jnp.take_along_axis(ordered, place, axis=-1)[..., 0] for place in middle)
+    return jnp.where(count[..., 0] > 0, low / 2 + high / 2, jnp.nan)

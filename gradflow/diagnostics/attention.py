@@ -8,6 +8,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Shaped
 
 from gradflow.diagnostics.arguments import as_float, as_mask, common_shape
+from gradflow.errors import FlowError
 
 
 def entropy(
@@ -46,6 +47,53 @@ def entropy(
     return total / jnp.where(length > 1, jnp.log(jnp.maximum(length, 2).astype(total.dtype)), 1)
 
 
+def attention_entropy(
+    attention: Shaped[Array, "... Q K"],
+    *,
+    causal: bool,
+    where: Bool[Array, "... Q K"] | None = None,
+    normalise: bool = True,
+) -> Float[Array, "..."]:
+    """Return each head's mean entropy over its queries, as a fraction of what the row could have: log of its length.
+
+    A row is divided by its sum first, so that it says where the weight goes and elementwise maps compare with
+    normalised ones. A row of one entry, as row 0 under a causal mask, has no choice and is left out, and so is a row
+    without weight.
+
+    Args:
+        attention: weights, for instance `capture.attention` (layer, head, T, T): a mean over the last axis of the
+            result is then the entropy by layer. A negative weight gives NaN.
+        causal: whether a query sees itself and earlier keys only, so that weights above the diagonal are zero already;
+            decides the length of its row.
+        where: True where a query may see a key, on top of that; for padding `keep[..., None, :]`, which broadcasts.
+        normalise: divide by the log of the row's length; False: nats.
+
+    Returns:
+        An entropy for each head and sequence; 0 where no row counts, as for T = 1.
+
+    Raises:
+        FlowError: if an axis is missing, `where` does not fit, or causal attention is not square.
+    """
+    attention = as_float("attention", attention, ("Q", "K"))
+    queries, keys = attention.shape[-2:]
+    if causal and queries != keys:
+        raise FlowError(f"attention has shape {attention.shape}; causal attention has as many queries as keys")
+    length = jnp.arange(1, keys + 1) if causal else jnp.full(queries, keys)
+    if where is not None:
+        mask = as_mask("where", where, attention.shape) & (jnp.tril(jnp.ones((queries, keys), bool)) | (not causal))
+        attention, length = jnp.where(mask, attention, 0), jnp.sum(mask, axis=-1)
+    # -sum p log p with p = w / S is log S - (sum w log w) / S. Neither a mask nor a selection of the entries above zero
+    # stands inside the sum: on a CPU either takes three times as long.
+    total, tiny = jnp.sum(attention, axis=-1), jnp.finfo(attention.dtype).tiny
+    scale = jnp.where(total > 0, total, 1)
+    spread = jnp.sum(attention * jnp.log(jnp.maximum(attention, tiny)), axis=-1)
+    each = jnp.maximum(jnp.log(scale) - spread / scale, 0)
+    each = jnp.where(jnp.min(attention, axis=-1, initial=0) < 0, jnp.nan, each)
+    counts = (length > 1) & (total != 0)
+    most = jnp.log(jnp.maximum(length, 2).astype(each.dtype)) if normalise else jnp.ones((), each.dtype)
+    return jnp.sum(jnp.where(counts, each / most, 0), axis=-1) / jnp.maximum(jnp.sum(counts, axis=-1), 1)
+
+
 def effective_count(
     weights: Shaped[Array, "..."], axis: int = -1, where: Bool[Array, "..."] | None = None
 ) -> Float[Array, "..."]:
@@ -65,7 +113,10 @@ def effective_count(
 def largest_weight(
     weights: Shaped[Array, "..."], axis: int = -1, where: Bool[Array, "..."] | None = None
 ) -> Float[Array, "..."]:
-    """Return the largest weight of each row.
+    """Return the largest weight of each row; `largest_weight(attention).mean(-1)` is a head's mean over its queries.
+
+    Of maps whose rows do not sum to one it is a weight and not a share, which does not compare between maps: divide
+    the rows by their sums first. Of signed weights it is the largest, not the largest magnitude.
 
     Args:
         weights: attention weights.

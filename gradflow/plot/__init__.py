@@ -9,6 +9,9 @@ from gradflow.plot.curves import lines as lines
 from gradflow.plot.curves import scalar as scalar
 from gradflow.plot.fields import heat_map as heat_map
 from gradflow.plot.fields import residuals as residuals
+from gradflow.plot.heads import attention as attention
+from gradflow.plot.heads import heads as heads
+from gradflow.plot.heads import norms as norms
 from gradflow.plot.looks import activation_look as activation_look
 from gradflow.plot.looks import member_looks as member_looks
 from gradflow.plot.looks import verdict_look as verdict_look

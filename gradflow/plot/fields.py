@@ -83,6 +83,7 @@ def heat_map(
     label: str = "",
     centre: float | None = None,
     form: str = ".2g",
+    limits: tuple[float, float] | None = None,
     ax: "Axes | None" = None,
 ) -> "Axes":
     """Draw a quantity over two axes of settings, one cell each; cells that are NaN are hatched.
@@ -96,6 +97,7 @@ def heat_map(
         label: of the colour bar.
         centre: for signed quantities: the value that is white, on a diverging map. None: a sequential map.
         form: format of the numbers in the cells, which appear when there are at most a hundred, and twelve across.
+        limits: of the colours, so that several maps compare; None: those of the values.
         ax: where; None makes a new one.
 
     Returns:
@@ -110,7 +112,7 @@ def heat_map(
         raise FlowError(f"values has shape {values.shape}; {sizes}")
     ax = axis_or_new(ax)
     finite = values[np.isfinite(values)]
-    low, high = (finite.min(), finite.max()) if finite.size else (0.0, 1.0)
+    low, high = limits or ((finite.min(), finite.max()) if finite.size else (0.0, 1.0))
     if centre is not None:
         reach = max(high - centre, centre - low) or 1.0
         low, high = centre - reach, centre + reach
