@@ -11,6 +11,7 @@ from gradflow.activations import AbstractActivation
 from gradflow.models.attention.kernels import AbstractKernel
 from gradflow.models.attention.maps import Sizes, as_kernel
 from gradflow.models.draws import draw_within
+from gradflow.models.product import product
 from gradflow.models.transformer.positions import Rotary, alibi_bias
 
 
@@ -28,7 +29,7 @@ class Projection(eqx.Module):
     def __call__(self, x: Float[Array, "T d"]) -> Float[Array, "T H f"]:
         """Return the features of each position and head."""
         width, heads, features = self.weight.shape
-        y = (x @ self.weight.reshape(width, heads * features)).reshape(x.shape[0], heads, features)
+        y = product(x, self.weight.reshape(width, heads * features)).reshape(x.shape[0], heads, features)
         return y if self.bias is None else y + self.bias
 
     @classmethod
@@ -105,7 +106,7 @@ class SelfAttention(eqx.Module):
         if self.gate is not None:
             outputs = outputs * jax.nn.sigmoid(jnp.swapaxes(self.gate(x), 0, 1))
         merged = jnp.swapaxes(outputs, 0, 1).reshape(x.shape[0], -1)
-        update = merged @ self.w_o.reshape(merged.shape[-1], -1)
+        update = product(merged, self.w_o.reshape(merged.shape[-1], -1))
         update = update if self.b_o is None else update + self.b_o
         return update, Inside(scores, weights, queries, keys, values, outputs)
 

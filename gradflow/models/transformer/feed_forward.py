@@ -7,6 +7,7 @@ import jax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from gradflow.models.draws import draw_within
+from gradflow.models.product import product
 
 
 class AbstractFeedForward(eqx.Module):
@@ -36,7 +37,8 @@ class Gelu(AbstractFeedForward):
 
     def __call__(self, x: Float[Array, "T d"]) -> Float[Array, "T d"]:
         """Return the update of each position."""
-        return _biased(jax.nn.gelu(_biased(x @ self.w_in, self.b_in), self.approximate) @ self.w_out, self.b_out)
+        hidden = jax.nn.gelu(_biased(product(x, self.w_in), self.b_in), self.approximate)
+        return _biased(product(hidden, self.w_out), self.b_out)
 
     @classmethod
     def init(cls, key: PRNGKeyArray, width: int, hidden: int, *, biases: bool) -> "Gelu":
@@ -62,7 +64,7 @@ class SwiGLU(AbstractFeedForward):
 
     def __call__(self, x: Float[Array, "T d"]) -> Float[Array, "T d"]:
         """Return the update of each position."""
-        return (jax.nn.silu(x @ self.w_gate) * (x @ self.w_in)) @ self.w_out
+        return product(jax.nn.silu(product(x, self.w_gate)) * product(x, self.w_in), self.w_out)
 
     @classmethod
     def init(cls, key: PRNGKeyArray, width: int, hidden: int) -> "SwiGLU":

@@ -14,6 +14,7 @@ from gradflow.errors import FlowError, is_traced
 from gradflow.models.attention.arguments import as_mask
 from gradflow.models.attention.kernels import AbstractKernel
 from gradflow.models.draws import as_key, draw_within
+from gradflow.models.product import product
 from gradflow.models.transformer.attention import SelfAttention
 from gradflow.models.transformer.block import Norm, TransformerBlock, normalised
 from gradflow.models.transformer.design import TABLES, Design, design
@@ -171,7 +172,7 @@ class Transformer(eqx.Module):
             Logits of each position.
         """
         unembedding = self.embedding.T if self.unembedding is None else self.unembedding
-        logits = normalised(self.norm, x) @ unembedding
+        logits = product(normalised(self.norm, x), unembedding)
         return logits if self.bias is None else logits + self.bias
 
     def _mask(self, length: int, where: Any) -> Bool[Array, "T T"] | None:
