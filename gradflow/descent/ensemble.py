@@ -3,6 +3,7 @@
 import dataclasses
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -16,6 +17,7 @@ from gradflow.descent import workers
 from gradflow.descent.arguments import check_batches, checked_steps
 from gradflow.descent.hyperparameters import member_optimizer
 from gradflow.descent.kernel import Inputs, Kernel
+from gradflow.descent.lane_checkpoint import stored_lanes
 from gradflow.descent.lanes import LaneKernel
 from gradflow.descent.results import Results
 from gradflow.descent.solve import STALLED
@@ -52,6 +54,7 @@ def gradient_descent_ensemble(
     lanes: int | None = None,
     threads: int | None = None,
     devices: Sequence[Any] | None = None,
+    checkpoint: str | Path | None = None,
     throw: bool = False,
     progress: bool = False,
 ) -> Trajectory:
@@ -83,6 +86,9 @@ def gradient_descent_ensemble(
             are the same bit for bit, in whatever order the members come.
         threads: host threads, each with its own lanes, on a CPU. None: one a core.
         devices: JAX devices, independent lanes on each. None: all local devices.
+        checkpoint: a folder that keeps the state of the run about every ten seconds, one file a thread; it is made if
+            there is none. A later call with the same settings goes on from it at the steps where the members were, bit
+            for bit, with any number of threads; `lanes=None` then means the lanes of before.
         throw: raise a `FlowError` that carries the trajectory when a member fails.
         progress: show a bar.
 
@@ -110,10 +116,11 @@ def gradient_descent_ensemble(
     make_room()
     work = workers.Work(kernel, members.params, own, shared, steps, lanes=1)
     saved = work.saved_shapes()
+    lanes = stored_lanes(checkpoint) if lanes is None and checkpoint is not None else lanes
     work = dataclasses.replace(work, lanes=_lanes(lanes, members, saved, where, is_pool=stop is not None))
     results = Results.allocate(members.params, saved, save_at)
     with bar("descents", total=members.count) if progress else no_bar() as show:
-        efficiency, interrupted = workers.run(work, results, where, show)
+        efficiency, interrupted = workers.run(work, results, where, show, checkpoint)
     trajectory = results.trajectory(members, observe, efficiency)
     if interrupted:
         raise Interrupted(trajectory)

@@ -81,7 +81,7 @@ def start(kernel: Kernel, params: list[Array], inputs: Inputs) -> State:
     rows = jax.eval_shape(lambda: observe_at(kernel, zero, params, inputs))
     saved = jax.tree.map(lambda x: jnp.zeros((len(inputs.save_at), *x.shape), x.dtype), rows)
     optimizer = kernel.transformation(inputs).init(kernel.structure.moving(params))
-    return State(params, optimizer, zero, saved, zero, is_healthy(kernel, params, zero, inputs))
+    return State(params, optimizer, zero, saved, zero, jnp.array(True))
 
 
 @functools.partial(jax.jit, static_argnums=0, static_argnames="checked")
@@ -96,21 +96,50 @@ def advance(kernel: Kernel, state: State, inputs: Inputs, limit: Int[Array, ""],
         checked: look at loss and gradient after every update, and end before the first that is not finite.
 
     Returns:
-        The state at the end; `finite` says whether loss and gradient are finite there.
+        The state at the end. `finite` says whether the parameters are finite there and the loss was one update before,
+        which costs nothing to know; if `checked`, whether loss and gradient are finite there.
     """
     with jax.default_matmul_precision("highest"):
-        state = lax.while_loop(
-            lambda s: ((s.step < limit) | is_due(s, inputs)) & s.finite,
-            lambda s: _save(kernel, run_to(kernel, s, inputs, _next_stop(s, inputs, limit), checked), inputs),
-            state,
-        )
-        return state if checked else state._replace(finite=is_healthy(kernel, state.params, state.step, inputs))
+        if checked:
+            return lax.while_loop(
+                lambda s: ((s.step < limit) | is_due(s, inputs)) & s.finite,
+                lambda s: _save(kernel, run_checked(kernel, s, inputs, _next_stop(s, inputs, limit)), inputs),
+                state,
+            )
+        return _advance_unchecked(kernel, state, inputs, limit)
+
+
+def _advance_unchecked(kernel: Kernel, state: State, inputs: Inputs, limit: Int[Array, ""]) -> State:
+    def step(carry: tuple[State, Array]) -> tuple[State, Array]:
+        proposal = propose(kernel, carry[0], inputs)
+        return follow(carry[0], proposal), proposal.value
+
+    def to_next_stop(carry: tuple[State, Array]) -> tuple[State, Array]:
+        stop = _next_stop(carry[0], inputs, limit)
+        state, value = lax.while_loop(lambda c: c[0].step < stop, step, carry)
+        return _save(kernel, state, inputs), value
+
+    nothing = jnp.zeros((), jax.eval_shape(lambda: propose(kernel, state, inputs).value).dtype)
+    state, value = lax.while_loop(lambda c: (c[0].step < limit) | is_due(c[0], inputs), to_next_stop, (state, nothing))
+    return state._replace(finite=all_finite(state.params, value, []))
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def stalled_fraction(kernel: Kernel, state: State, inputs: Inputs) -> Float[Array, ""]:
-    """Return which part of the next update would not change the parameters."""
-    return lost_fraction(state.params, propose(kernel, state, inputs).updates)
+def look(kernel: Kernel, state: State, inputs: Inputs) -> tuple[Bool[Array, ""], Float[Array, ""]]:
+    """Return whether a state is healthy, and which part of the next update would not change the parameters.
+
+    Args:
+        kernel: structure of the run.
+        state: where it is.
+        inputs: data, save steps and key.
+
+    Returns:
+        Whether parameters, loss and gradient are finite, and the part of the update that is lost to rounding.
+    """
+    with jax.default_matmul_precision("highest"):
+        proposal = propose(kernel, state, inputs)
+        healthy = all_finite(state.params, proposal.value, proposal.gradient)
+        return healthy, lost_fraction(state.params, proposal.updates)
 
 
 def lost_fraction(params: list[Array], updates: list[Array]) -> Float[Array, ""]:
@@ -133,17 +162,15 @@ def is_due(state: State, inputs: Inputs) -> Bool[Array, ""]:
     return (state.index < count) & (inputs.save_at[jnp.minimum(state.index, count - 1)] == state.step)
 
 
-def run_to(kernel: Kernel, state: State, inputs: Inputs, stop: Array, checked: bool) -> State:
-    """Run to step `stop` without saving; if `checked`, at most to the last healthy state."""
+def run_checked(kernel: Kernel, state: State, inputs: Inputs, stop: Array) -> State:
+    """Run to step `stop` without saving, at most to the last healthy state."""
 
     def body(s: State) -> State:
         new = follow(s, propose(kernel, s, inputs))
-        if not checked:
-            return new
         ok = is_healthy(kernel, new.params, new.step, inputs)
         return jax.tree.map(lambda a, b: jnp.where(ok, a, b), new, s)._replace(finite=ok)
 
-    return lax.while_loop(lambda s: (s.step < stop) & s.finite if checked else s.step < stop, body, state)
+    return lax.while_loop(lambda s: (s.step < stop) & s.finite, body, state)
 
 
 def _save(kernel: Kernel, state: State, inputs: Inputs) -> State:

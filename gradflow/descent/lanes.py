@@ -32,8 +32,14 @@ def join(own: Inputs, shared: Inputs) -> Inputs:
 
 @functools.partial(jax.jit, static_argnums=0)
 def start(kernel: LaneKernel, params: list[Array], own: Inputs, shared: Inputs) -> State:
-    """Start a member in each lane; steps and saved rows are its own."""
-    return jax.vmap(lambda params, own: kernels.start(kernel.one, params, join(own, shared)))(params, own)
+    """Start a member in each lane; steps and saved rows are its own, `finite` says whether its start is healthy."""
+
+    def one(params: list[Array], own: Inputs) -> State:
+        inputs = join(own, shared)
+        state = kernels.start(kernel.one, params, inputs)
+        return state._replace(finite=kernels.is_healthy(kernel.one, params, state.step, inputs))
+
+    return jax.vmap(one)(params, own)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -41,7 +47,7 @@ def advance_checked(kernel: LaneKernel, state: State, own: Inputs, shared: Input
     """Run each lane to its step `limit` or to its last healthy state, without saving."""
 
     def one(state: State, own: Inputs, limit: Int[Array, ""]) -> State:
-        return kernels.run_to(kernel.one, state, join(own, shared), limit, checked=True)
+        return kernels.run_checked(kernel.one, state, join(own, shared), limit)
 
     with jax.default_matmul_precision("highest"):
         return jax.vmap(one)(state, own, limit)
@@ -50,4 +56,4 @@ def advance_checked(kernel: LaneKernel, state: State, own: Inputs, shared: Input
 @functools.partial(jax.jit, static_argnums=0)
 def stalled_fraction(kernel: LaneKernel, state: State, own: Inputs, shared: Inputs) -> Float[Array, " L"]:
     """Return for each lane which part of its next update falls below one ulp."""
-    return jax.vmap(lambda state, own: kernels.stalled_fraction(kernel.one, state, join(own, shared)))(state, own)
+    return jax.vmap(lambda state, own: kernels.look(kernel.one, state, join(own, shared))[1])(state, own)

@@ -60,6 +60,14 @@ class Results:
             np.zeros(count, np.dtype(params[0].dtype)),
         )
 
+    def is_unknown(self, member: int) -> bool:
+        """Return whether it is not known how a member ended."""
+        return self.code[member] == code(RESULTS.interrupted)
+
+    def arrays(self) -> list[np.ndarray]:
+        """Return the arrays of all members, in a fixed order."""
+        return [*self.params, *jax.tree.leaves(self.saved), self.valid, self.step, self.code, self.stalled]
+
     def write(self, members: np.ndarray, params: list, step: Any, codes: Any, stalled: Any) -> None:
         """Write how some members ended; rows saved before stay valid as far as `step`."""
         for target, value in zip(self.params, params, strict=True):

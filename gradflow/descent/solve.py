@@ -24,8 +24,9 @@ from gradflow.progress import bar, no_bar
 from gradflow.trajectory import Trajectory, blank, result_name
 from gradflow.types import RESULTS
 
-FIRST_CHUNK = 1000  # steps of the first kernel call, which measures the speed
+FIRST_CHUNK = 1  # steps of the first kernel call, which compiles; the second measures the speed
 CHUNK_SECONDS = 0.5  # length of later ones: how long Ctrl-C and the progress bar wait
+LOOK_SECONDS = 10.0  # how often loss and gradient are evaluated for a state to come back to
 STALLED = 0.5  # part of the update that may be lost to rounding before a warning
 
 
@@ -83,14 +84,13 @@ def gradient_descent(
     inputs = kernels.Inputs(problem.frozen, jnp.asarray(save_at), None if batches is None else key)
     make_room()
     state = kernels.start(kernel, problem.params, inputs)
-    result = RESULTS.successful
-    if not bool(state.finite):
-        result = RESULTS.nonfinite_start
-    else:
-        store = None if checkpoint is None else checkpoints.Checkpoint(checkpoint, kernel, state, inputs, steps)
-        with bar("descent", total=steps) if progress else no_bar() as show:
-            state, result = _run(kernel, state, inputs, steps, store, show)
-    trajectory = _assemble(kernel, problem, state, inputs, result)
+    result = RESULTS.nonfinite_start
+    with bar("descent", total=steps) if progress else no_bar() as show:
+        run = _Run(kernel, state, inputs, steps, show)
+        if run.is_healthy():
+            store = None if checkpoint is None else checkpoints.Checkpoint(checkpoint, kernel, state, inputs, steps)
+            result = run.go(store)
+    trajectory = _assemble(kernel, problem, run.state, inputs, result, float(run.stalled))
     if throw:
         _raise_failure(trajectory)
     return trajectory
@@ -113,33 +113,93 @@ def log_steps(steps: int, n: int) -> np.ndarray:
     return np.unique(np.concatenate([[0], np.round(np.geomspace(1, steps, n)).astype(np.int64), [steps]]))
 
 
-def _run(kernel, state, inputs, steps, store, show) -> tuple[kernels.State, RESULTS]:
-    """Call the kernel for about half a second at a time, so that a bar, a checkpoint and Ctrl-C can come between."""
-    chunk = FIRST_CHUNK
-    result: Any = RESULTS.successful
-    if store is not None:
-        state = store.load(state)
-    try:
-        while int(state.step) < steps:
-            limit = jnp.asarray(min(int(state.step) + chunk, steps), state.step.dtype)
-            begin, before = time.perf_counter(), int(state.step)
-            new = jax.block_until_ready(kernels.advance(kernel, state, inputs, limit))
-            if not bool(new.finite):
-                return kernels.advance(kernel, state, inputs, limit, checked=True), RESULTS.nonfinite_loss
-            state = new
-            speed = max(int(state.step) - before, 1) / max(time.perf_counter() - begin, 1e-6)
-            chunk = max(1, int(CHUNK_SECONDS * speed))
-            show(int(state.step), f"step {int(state.step):,}")
-            if store is not None:
-                store.save(state)
-    except KeyboardInterrupt:
-        result = RESULTS.interrupted
-    if store is not None:
-        store.save(state, now=True)
-    return state, result
+class _Run:
+    """Calls the kernel for about half a second at a time, so that a bar, a checkpoint and Ctrl-C can come between.
+
+    A call says for nothing whether parameters, and the loss one update before, are finite. A state to come back to is
+    looked at more closely, now and then, because that takes as long as a step.
+
+    Attributes:
+        state: where the run is.
+        stalled: part of the update after the state looked at last that would be lost to rounding.
+    """
+
+    def __init__(
+        self, kernel: kernels.Kernel, state: kernels.State, inputs: kernels.Inputs, steps: int, show: Callable
+    ):
+        """Start at a state."""
+        self.kernel, self.state, self.inputs, self.steps, self.show = kernel, state, inputs, steps, show
+        self.stalled, self.chunk = jnp.array(0.0), FIRST_CHUNK
+
+    def go(self, store: checkpoints.Checkpoint | None) -> RESULTS:
+        """Run to the end, to the last healthy state, or until Ctrl-C; the start must be healthy.
+
+        Args:
+            store: writes the state now and then, and holds the one to go on from.
+
+        Returns:
+            The code.
+        """
+        result: Any = RESULTS.successful
+        if store is not None:
+            self.state = store.load(self.state)
+        self._mark_healthy()
+        try:
+            self._to_end(store)
+            if not self.is_healthy():
+                result = RESULTS.nonfinite_loss
+                self._back_to_healthy()
+        except KeyboardInterrupt:
+            result = RESULTS.interrupted
+            if not self.is_healthy():
+                self.state = self._healthy._replace(saved=self.state.saved)
+        if store is not None and result is not RESULTS.nonfinite_loss:
+            store.save(self.state, now=True)
+        return result
+
+    def is_healthy(self) -> bool:
+        """Return whether parameters, loss and gradient are finite; this takes as long as a step."""
+        healthy, self.stalled = kernels.look(self.kernel, self.state, self.inputs)
+        return bool(healthy)
+
+    def _mark_healthy(self) -> None:
+        """Keep the state to come back to, without rows: those saved after it are written again."""
+        self._healthy, self._marked = self.state._replace(saved=()), time.monotonic()
+
+    def _to_end(self, store: checkpoints.Checkpoint | None) -> None:
+        """Run until the end, or until loss, gradient or parameters are seen not to be finite."""
+        while int(self.state.step) < self.steps:
+            self._call(self.steps)
+            if not bool(self.state.finite):
+                return
+            is_due = store is not None and store.clock.is_due()
+            if is_due or time.monotonic() - self._marked > LOOK_SECONDS:
+                if not self.is_healthy():
+                    return
+                self._mark_healthy()
+                if store is not None:
+                    store.save(self.state)
+
+    def _call(self, last: int, *, checked: bool = False) -> None:
+        """Take some steps, and choose how many the next call takes."""
+        before = int(self.state.step)
+        limit = jnp.asarray(min(before + self.chunk, last), self.state.step.dtype)
+        begin = time.perf_counter()
+        new = jax.block_until_ready(kernels.advance(self.kernel, self.state, self.inputs, limit, checked=checked))
+        speed = max(int(new.step) - before, 1) / max(time.perf_counter() - begin, 1e-6)
+        self.state, self.chunk = new, max(1, int(CHUNK_SECONDS * speed))
+        self.show(int(new.step), f"step {int(new.step):,}")
+
+    def _back_to_healthy(self) -> None:
+        """Go back, and up to the last state before any that is not healthy."""
+        last = int(self.state.step)
+        self.state = self._healthy._replace(saved=self.state.saved)
+        while bool(self.state.finite) and int(self.state.step) < last:
+            self._call(last, checked=True)
+        self.is_healthy()
 
 
-def _assemble(kernel, problem, state, inputs, result) -> Trajectory:
+def _assemble(kernel, problem, state, inputs, result, stalled: float) -> Trajectory:
     count = len(inputs.save_at)
     valid = jnp.arange(count) < state.index
     rows = blank(state.saved, valid)
@@ -148,7 +208,7 @@ def _assemble(kernel, problem, state, inputs, result) -> Trajectory:
         "num_accepted_steps": int(state.step),
         "num_rejected_steps": 0,
         "num_gradients": int(state.step),
-        "stalled_fraction": float(kernels.stalled_fraction(kernel, state, inputs)),
+        "stalled_fraction": stalled,
     }
     if stats["stalled_fraction"] > STALLED:
         fix = (
