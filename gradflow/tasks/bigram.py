@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from gradflow.errors import FlowError, whole_number
 from gradflow.tasks.arguments import check_count, check_key
+from gradflow.tasks.corpus import encoded
 from gradflow.tasks.markov.chains import as_bayes
 from gradflow.types import Batch, Bayes
 
@@ -39,7 +40,7 @@ class Bigram(eqx.Module):
         """Return the task whose bigrams are those of a text.
 
         Args:
-            text: counted; see `corpus`.
+            text: counted as it is; see `corpus`. `text.lower()` has no capitals.
             triggers: the characters themselves, or how many: the most frequent ones.
             length: T.
 
@@ -47,10 +48,10 @@ class Bigram(eqx.Module):
             The task.
 
         Raises:
-            FlowError: if the text has fewer than two different characters, or lacks a trigger.
+            FlowError: if the text is no string, has fewer than two different characters, or lacks a trigger.
         """
         length = whole_number("length", length, 2)
-        alphabet, symbols = np.unique(np.array(list(text)), return_inverse=True)
+        alphabet, symbols = encoded(text)
         size = len(alphabet)
         if size < 2:
             raise FlowError(f"text has {size} different characters: bigrams take at least 2; pass a longer text")
@@ -59,14 +60,19 @@ class Bigram(eqx.Module):
         frequency = np.bincount(symbols, minlength=size) / len(symbols)
         # A character that only ends the text is followed by any, as often as it occurs.
         table = np.where(counts.sum(1, keepdims=True) > 0, counts, frequency)
-        chosen = _triggers(triggers, "".join(alphabet), frequency)
+        chosen = _triggers(triggers, alphabet, frequency)
         rows = table / table.sum(1, keepdims=True)
-        return cls(jnp.asarray(rows), jnp.asarray(frequency), jnp.asarray(chosen), "".join(alphabet), length)
+        return cls(jnp.asarray(rows), jnp.asarray(frequency), jnp.asarray(chosen), alphabet, length)
 
     @property
     def n_tokens(self) -> int:
         """Size of the vocabulary."""
         return len(self.alphabet)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes: a model may name any character."""
+        return self.n_tokens
 
     def sample(self, key: Key[Array, ""], n: int) -> Batch:
         """Draw sequences.
@@ -76,7 +82,8 @@ class Bigram(eqx.Module):
             n: number of sequences.
 
         Returns:
-            Characters (n, T) and the next of each; all count. `known` says where the next one can be looked up.
+            Characters (n, T) and the next of each; all count. Where the next one can be looked up is another mask:
+            `Batch(batch.inputs, batch.targets, task.known(batch))`.
 
         Raises:
             FlowError: if the key is none, or n is below 1.

@@ -5,6 +5,7 @@ import json
 import os
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -27,17 +28,17 @@ def corpus(source: str | os.PathLike[str] | None = None) -> str:
             extra `text` installs; None for the opening of the Declaration of Independence (1776, public domain).
 
     Returns:
-        All of its characters.
+        All of its characters, without the byte order mark that some editors put in front.
 
     Raises:
         FlowError: if it cannot be read, is empty, is not UTF-8, or the extra is not installed.
     """
-    if isinstance(source, str) and source == BIBLE and not Path(source).exists():
+    if isinstance(source, str) and source == BIBLE and not Path(source).is_file():
         return _bible()
     name = f"path is {repr(os.fspath(source)) if isinstance(source, str | os.PathLike) else shown(source)}"
     try:
         file = files("gradflow.tasks") / "data" / "declaration.txt" if source is None else Path(source)
-        characters = file.read_text(encoding="utf-8")
+        characters = file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise FlowError(f"{name}: the file is not UTF-8 text; save it as UTF-8") from None
     except (OSError, TypeError, ValueError) as error:
@@ -46,6 +47,26 @@ def corpus(source: str | os.PathLike[str] | None = None) -> str:
     if not characters:
         raise FlowError(f"{name}: the file is empty; pass a text")
     return characters
+
+
+def encoded(text: Any) -> tuple[str, np.ndarray]:
+    """Number the characters of a text.
+
+    Args:
+        text: its characters.
+
+    Returns:
+        The alphabet, sorted, and the place in it of each character of the text.
+
+    Raises:
+        FlowError: if it is no string.
+    """
+    if not isinstance(text, str):
+        raise FlowError(f"text is {shown(text)}: pass a string, for instance gf.tasks.corpus(path)")
+    # By code points: an array of strings would lose the character zero.
+    points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+    alphabet, symbols = np.unique(points, return_inverse=True)
+    return "".join(map(chr, alphabet.tolist())), symbols
 
 
 def _bible() -> str:
@@ -61,6 +82,8 @@ def _bible() -> str:
 
 class Characters(eqx.Module):
     """Windows of a text for a language model that reads characters; the first token of each is BOS.
+
+    Characters are taken as they are: pass `text.lower()` for an alphabet without capitals.
 
     Attributes:
         symbols: the text, each character an index into `alphabet`.
@@ -84,19 +107,25 @@ class Characters(eqx.Module):
             The task.
 
         Raises:
-            FlowError: if the text is no longer than a window.
+            FlowError: if the text is shorter than a window, or no string.
         """
         length = whole_number("length", length, 2)
-        if not isinstance(text, str) or len(text) < length:
-            size = len(text) if isinstance(text, str) else shown(text)
-            raise FlowError(f"text has {size} characters: a window of {length} takes as many; pass a longer text")
-        alphabet, symbols = np.unique(np.array(list(text)), return_inverse=True)
-        return cls(jnp.asarray(symbols, jnp.int32), "".join(alphabet), length)
+        alphabet, symbols = encoded(text)
+        if len(symbols) < length:
+            raise FlowError(
+                f"text has {len(symbols)} characters: a window of {length} takes as many; pass a longer text"
+            )
+        return cls(jnp.asarray(symbols, jnp.int32), alphabet, length)
 
     @property
     def n_tokens(self) -> int:
         """Size of the vocabulary."""
         return len(self.alphabet) + 1
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes: a model may name any token, and never has to name BOS."""
+        return self.n_tokens
 
     @property
     def bos(self) -> int:
@@ -116,6 +145,8 @@ class Characters(eqx.Module):
             FlowError: if one of them is shorter than a window.
         """
         check_range("part", part, 0, 1, closed=False)
+        if np.ndim(part):
+            raise FlowError(f"part is {shown(part)}; pass one number")
         at = round(part * len(self.symbols))
         if min(at, len(self.symbols) - at) < self.length:
             raise FlowError(f"part is {part}: of {len(self.symbols)} characters both parts must hold {self.length}")

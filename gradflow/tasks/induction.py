@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from gradflow.errors import FlowError, whole_number
+from gradflow.errors import FlowError, shown, whole_number
 from gradflow.tasks.arguments import check_count, check_key
 from gradflow.tasks.markov.chains import as_bayes
 from gradflow.types import Batch, Bayes
@@ -39,11 +39,19 @@ class Induction(eqx.Module):
         whole_number("distinct", self.distinct, 2)
         if self.distinct > self.n_symbols:
             raise FlowError(f"distinct is {self.distinct} and n_symbols {self.n_symbols}: pass at most as many")
+        for name in ("shift", "bos"):
+            if not isinstance(getattr(self, name), bool):
+                raise FlowError(f"{name} is {shown(getattr(self, name))}: pass True or False")
 
     @property
     def n_tokens(self) -> int:
         """Size of the vocabulary."""
         return (1 + self.n_symbols) * (2 if self.shift else 1)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes: a model may name any token."""
+        return self.n_tokens
 
     @property
     def offset(self) -> int:

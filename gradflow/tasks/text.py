@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from gradflow.errors import FlowError, whole_number
-from gradflow.tasks.corpus import corpus
+from gradflow.tasks.corpus import corpus, encoded
 from gradflow.tasks.markov.chains import entropy
 from gradflow.types import Batch
 
@@ -66,7 +66,7 @@ def text(path: str | os.PathLike[str] | None = None, *, window: int | None = 64,
     if available < length:
         needed = f"a window of {length} with context {context} takes {length + context}"
         raise FlowError(f"the text has {len(characters)} characters, {needed}; pass a smaller window or a longer text")
-    alphabet, symbols = np.unique(np.array(list(characters)), return_inverse=True)
+    alphabet, symbols = encoded(characters)
     count = available // length
     # Position i of window w is character context - 1 + w T + i: the first that has its whole context before it.
     present = context - 1 + np.arange(count * length).reshape(count, length)
@@ -74,4 +74,4 @@ def text(path: str | os.PathLike[str] | None = None, *, window: int | None = 64,
     rows = jax.nn.one_hot(seen, len(alphabet), dtype=jnp.result_type(float))
     targets = jnp.asarray(symbols[present + 1])
     batch = Batch(rows.reshape(count, length, -1), targets, jnp.ones_like(targets, bool))
-    return Text(batch, seen[..., -1], "".join(alphabet))
+    return Text(batch, seen[..., -1], alphabet)

@@ -1,14 +1,18 @@
 """Raw texts, windows of characters, and bigrams with triggers against their own counts and exact posterior."""
 
 import importlib.metadata
+import itertools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import gradflow as gf
 from gradflow.tasks import Bigram, Characters, corpus
+from gradflow.tasks.corpus import encoded
 
 KEY = jax.random.key(0)
 DECLARATION = corpus()
@@ -51,6 +55,29 @@ def test_files_that_hold_no_text_are_refused(tmp_path, content, message):
         path.write_bytes(content)
     with pytest.raises(gf.FlowError, match=message):
         corpus(path)
+
+
+def test_a_byte_order_mark_is_no_character(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_bytes(b"\xef\xbb\xbfabc\r\nd")
+    assert corpus(path) == "abc\nd"
+
+
+@given(st.text(min_size=1))
+def test_any_text_is_numbered_and_read_back(text):
+    alphabet, symbols = encoded(text)
+    assert "".join(alphabet[i] for i in symbols) == text
+    assert list(alphabet) == sorted(set(text))
+
+
+@given(st.text("ab\0Ψ", min_size=2).filter(lambda text: len(set(text)) > 1))
+def test_rows_of_any_table_are_laws(text):
+    task = Bigram.of(text, 1, length=2)
+    table = np.asarray(task.table)
+    assert table.shape == (task.n_tokens,) * 2 == (len(set(text)),) * 2
+    np.testing.assert_allclose(table.sum(1), 1)
+    for present, following in itertools.pairwise(text):
+        assert table[task.alphabet.index(present), task.alphabet.index(following)] > 0
 
 
 def test_windows_begin_with_bos_and_lie_in_the_text():
@@ -133,6 +160,9 @@ def test_bayes_says_as_much_as_it_expects(batch):
         (lambda: Characters.of("abc", 4), "text has 3 characters"),
         (lambda: Characters.of("abcdef", 4).split(0.5), "both parts must hold 4"),
         (lambda: Characters.of("abcdef", 4).split(1.5), "part is 1.5"),
+        (lambda: Characters.of("abcdef", 3).split([0.5]), r"part is \[0.5\]"),
+        (lambda: Characters.of(3), "text is 3: pass a string"),
+        (lambda: Bigram.of(b"abc"), "text is b'abc': pass a string"),
         (lambda: Bigram.of("aaa"), "1 different characters"),
         (lambda: Bigram.of(""), "0 different characters"),
         (lambda: Bigram.of("abc", 4), "triggers is 4"),

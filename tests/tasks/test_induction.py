@@ -43,6 +43,7 @@ def test_a_sequence_is_what_the_paper_describes(task):
 
 def test_the_paper_s_sizes():
     assert (Induction().n_tokens, Induction().length, Induction(shift=False).n_tokens) == (100, 12, 50)
+    assert Induction().n_classes == 100
     assert (Groups().n_tokens, Groups().length, Groups().n_classes) == (41, 11, 4)
 
 
@@ -106,6 +107,7 @@ def test_draws_depend_on_the_key_alone(seed):
     [
         (lambda: Induction(n_symbols=5, distinct=6), "distinct is 6 and n_symbols 5"),
         (lambda: Induction(distinct=1), "distinct is 1"),
+        (lambda: Induction(bos="moved"), "bos is 'moved': pass True or False"),
         (lambda: Groups(n_tokens=40), "equal groups; pass a multiple of 4, plus 1"),
         (lambda: Groups(distinct=11), "a group has 10 tokens"),
         (lambda: TINY.sample(KEY, 0), "n is 0"),
