@@ -75,6 +75,8 @@ def run_experiment(words: list[str]) -> int:
     if options.preset == "paper":
         options, settings = parse(name, words[1:], run=RunOptions(), experiment=kind.paper())
     out = options.out or Path("runs") / experiment.name
+    if experiment.plan is not None:
+        say(experiment.plan(settings))
     try:
         with stages(experiment.name) as watch:
             claims = experiments.run(

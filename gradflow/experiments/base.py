@@ -92,6 +92,7 @@ class Experiment:
         claims: `claims(config, results) -> list of Claim`; results hold every stage.
         figures: `figures(config, results) -> list of Figure`.
         recorded: the verdict of each claim that this repository records as true for the preset `quick`.
+        plan: `plan(config) -> str`, what is about to be run and what it costs, said before it starts; None for nothing.
     """
 
     name: str
@@ -102,6 +103,7 @@ class Experiment:
     claims: Callable[[Any, Results], list[Claim]]
     figures: Callable[[Any, Results], list[Figure]]
     recorded: Mapping[str, Verdict]
+    plan: Callable[[Any], str] | None = None
 
 
 def judge(*parts: bool) -> Verdict:

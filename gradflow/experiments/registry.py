@@ -19,6 +19,7 @@ MODULES = {
     "feedback": "gradflow.experiments.feedback",
     "em-manifold": "gradflow.experiments.em_manifold",
     "text-head": "gradflow.experiments.text_head",
+    "induction": "gradflow.experiments.induction",
 }
 
 

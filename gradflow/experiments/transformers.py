@@ -45,6 +45,7 @@ MAPS = {
 SIGNED = ("linear", "clipped-linear", "mlp", "clipped-mlp")  # weights below zero: a share means nothing
 PRECISION = "float32"
 WEIGHT_DECAY = 0.01
+RATE = 8e10  # of the matrix products of a step, with AdamW and drawing, a second on two cores
 Arrays = dict[str, np.ndarray]
 
 adamw = functools.partial(optax.adamw, weight_decay=WEIGHT_DECAY)
@@ -202,3 +203,27 @@ def train(
 def values(ds: Any, *names: str) -> Arrays:
     """Return variables of a sweep as arrays, axes in the order of the grid."""
     return {name: np.asarray(ds[name].values) for name in names}
+
+
+def planned(runs: int, steps: int, flops: float) -> str:
+    """Return what a grid of runs costs, in words.
+
+    Args:
+        runs: how many.
+        steps: of each.
+        flops: multiplications and additions of a step, see `step_flops`.
+
+    Returns:
+        One line; the time is that of two cores of the machine where the rate was measured.
+    """
+    hours = runs * steps * flops / RATE / 3600
+    length = (
+        f"{60 * hours:.0f} minutes" if hours < 2 else f"{hours:.0f} hours" if hours < 48 else f"{hours / 24:.0f} days"
+    )
+    return f"{runs:,} runs of {steps:,} steps: about {length} on two cores; finished parts are kept, --resume goes on"
+
+
+def step_flops(batch: int, length: int, width: int, layers: int, *, mlp: bool = True) -> float:
+    """Return the multiplications and additions of the matrix products of one step, forward and backward."""
+    parameters = layers * width**2 * (12 if mlp else 4)
+    return 6 * batch * length * parameters
