@@ -20,6 +20,9 @@ MODULES = {
     "em-manifold": "gradflow.experiments.em_manifold",
     "text-head": "gradflow.experiments.text_head",
     "induction": "gradflow.experiments.induction",
+    "token-influence": "gradflow.experiments.token_influence",
+    "massive-activations": "gradflow.experiments.massive_activations",
+    "activation-blow-up": "gradflow.experiments.activation_blow_up",
 }
 
 

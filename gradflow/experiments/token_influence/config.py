@@ -81,7 +81,7 @@ class Config:
     evaluated: int = 256
     pairs: int = 250
     attacked: int = 16
-    saves: int = 20
+    saves: int = 12
     grid_maps: tuple[str, ...] = ("softmax", "normalised-sigmoid", "sigmoid")
     grid_vocabularies: tuple[int, ...] = (41,)
     grid_rates: tuple[float, ...] = (1e-2,)

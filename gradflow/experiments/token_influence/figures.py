@@ -21,9 +21,9 @@ READINGS = {
     "sparsity": "largest weight / sum",
     "flip": "flip rate",
     "attack": "sequences turned",
-    "top_share": "share of the influence",
+    "top_share": "largest share of influence",
 }
-TITLES = ("Sparsity", "Flip rate", "One-token attack", "Most influential token")
+TITLES = ("Sparsity", "Flip rate", "One-token attack", "One token's part")
 MARKS = {"normalised-elu1": "s", "elu1": "s", "normalised-elu-elu": "^", "elu-elu": "^", "linear": "v", "mlp": "P"}
 
 
@@ -46,10 +46,10 @@ def figures(config: Config, results: Results) -> list[Figure]:
             draw_maps,
         ),
         "influence-course": (
-            "Sparsity and the influence of one token grow together, after the task is learnt",
+            "Sparsity and the influence of one token grow together, and go on when the task is learnt",
             f"{made} Lines: medians; bands: quartiles of the runs.",
             "Three panels over steps: accuracy, sparsity and flip rate of softmax, normalised and elementwise sigmoid. "
-            "Accuracy is one within tens of steps; sparsity and flip rate of softmax go on to rise to one.",
+            "Accuracy is one after a few steps; sparsity and flip rate of softmax rise to one in ten, others stay low.",
             draw_course,
         ),
         "influence-by-shape": (
@@ -102,7 +102,7 @@ def draw_course(config: Config, results: Results) -> "MatplotlibFigure":
             curves = results["maps"][reading][config.maps.index(name), :, 1:]
             plot.bands(steps[1:], curves, log="x", xlabel="step", label=MAPS[name], ax=ax, **LOOKS[name])
         ax.set(title=title, ylabel=READINGS.get(reading, reading), ylim=(-0.02, 1.04))
-    plot.reference(axes[1], uniform_sparsity(config), "uniform attention", end=True)
+    plot.reference(axes[1], uniform_sparsity(config), "uniform")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(shown))
     return figure
 
