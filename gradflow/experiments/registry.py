@@ -21,6 +21,7 @@ MODULES = {
     "text-head": "gradflow.experiments.text_head",
     "induction": "gradflow.experiments.induction",
     "token-influence": "gradflow.experiments.token_influence",
+    "habit-or-meaning": "gradflow.experiments.habit_or_meaning",
     "massive-activations": "gradflow.experiments.massive_activations",
     "activation-blow-up": "gradflow.experiments.activation_blow_up",
 }
