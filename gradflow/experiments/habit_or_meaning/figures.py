@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
 
 TRAINED = {FIRST: ("usual",), MOVED: ("usual", "token"), ABSENT: ("removed",)}  # what an arm has seen
-TITLES = {FIRST: "Trained: BOS first", MOVED: "Trained: BOS anywhere", ABSENT: "Trained: no BOS"}
+TITLES = {FIRST: "BOS first", MOVED: "BOS anywhere", ABSENT: "No BOS"}  # in training
 UNPLACED = ("usual", "token", "replaced", "removed")  # variants that differ where there are no positions
 BRIGHT = 0.5  # share from which on letters are dark
 
@@ -35,7 +35,8 @@ def figures(config: Config, results: Results) -> list[Figure]:
         "where-attention-rests": (
             "With positions attention goes where position 0 goes, without them only BOS draws it",
             f"{made} Share of each key in the last layer's attention after training, mean over seeds, heads, "
-            f"{config.evaluated} sequences and the rows after everything that is moved. B: the token BOS; 0: the "
+            f"{config.evaluated} sequences and the rows after everything that is moved. "
+            "Columns: where BOS was in training; rows: where it is now. B: the token BOS; 0: the "
             "embedding of position 0; white: hidden place; framed: sequences as in training. Runs that have not learnt "
             "the task are left out.",
             "Six heat maps, rearranged sequences by places. With positions the bright cell of a row is the one of "
