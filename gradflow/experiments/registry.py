@@ -24,6 +24,7 @@ MODULES = {
     "habit-or-meaning": "gradflow.experiments.habit_or_meaning",
     "massive-activations": "gradflow.experiments.massive_activations",
     "activation-blow-up": "gradflow.experiments.activation_blow_up",
+    "bigram": "gradflow.experiments.bigram",
 }
 
 
